@@ -6,8 +6,10 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <span>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "kiln/communicator.hpp"
 
@@ -47,8 +49,26 @@ class FolderCommunicator final : public Communicator {
     if (!late.ranks.empty()) broken_ = late;
     return broken_;
   }
-  Failure reduce(std::span<float>, Reduction, Deadline) override { return no("reductions"); }
-  Failure broadcast(std::span<std::byte>, int, Deadline) override { return no("broadcasts"); }
+  Failure reduce(std::span<float> values, Reduction op, Deadline deadline) override {
+    const std::vector<float> mine(values.begin(), values.end());
+    std::vector<float> all(mine.size() * static_cast<std::size_t>(size_));
+    if (auto failure = gather(std::as_bytes(std::span(mine)),
+                              std::as_writable_bytes(std::span(all)), deadline))
+      return failure;
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      float total = all[i];
+      for (std::size_t at = i + mine.size(); at < all.size(); at += mine.size())
+        total = op == Reduction::max ? std::max(total, all[at]) : total + all[at];
+      values[i] = op == Reduction::mean ? total / static_cast<float>(size_) : total;
+    }
+    return {};
+  }
+  Failure broadcast(std::span<std::byte> bytes, int root, Deadline deadline) override {
+    std::vector<std::byte> all(bytes.size() * static_cast<std::size_t>(size_));
+    if (auto failure = gather(bytes, all, deadline)) return failure;
+    std::copy_n(all.begin() + root * std::ssize(bytes), bytes.size(), bytes.begin());
+    return {};
+  }
   Failure split(int, std::unique_ptr<Communicator>&, Deadline) override { return no("groups"); }
   void abort(const RankFailure& why) noexcept override {
     try {

@@ -44,7 +44,7 @@ struct RankOptions {
   /// throws then: the candidate is `hung`; of a region's run it is found out which candidate was to
   /// blame. What it throws before it has called the function is this rank's failure. Either all
   /// ranks have one or none has (SymmetricMemory::guard); outside of regions one without `lockstep`
-  /// is a UserError. Empty: nothing ends such kernels.
+  /// is a UserError. Candidates in workers do without. Empty: nothing ends those in this process.
   std::function<void(const std::function<void()>& launches)> guard{};
   int leader = 0;
   /// Sharding times each candidate on one rank. Then this many of the best, and the default, are

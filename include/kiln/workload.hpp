@@ -133,8 +133,8 @@ class Workload {
 
   /// A pointer to memory of the program's, which is passed as it is: to memory that ranks share,
   /// say. What lies there is neither made nor checked nor restored, and a reference must not read
-  /// it: what it gets is no such pointer. Such a kernel is always tuned in the program's own
-  /// process.
+  /// it: what it gets is no such pointer. Such a kernel is tuned in the program's own process, but
+  /// in workers where ranks tune it in step and it is symmetric memory, which begins as zeros.
   Workload& address(const void* memory) {
     add(DataType::bytes, Direction::in, false, 1, sizeof memory, &memory);
     arguments_.back().address = true;

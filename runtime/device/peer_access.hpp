@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <memory>
 
+#include "runtime/device/peer_groups.hpp"
+
 namespace kiln::runtime {
 
 /// How another process opens memory; opaque, and worth nothing once its owner has withdrawn it.
@@ -53,6 +55,12 @@ class PeerAccess {
   /// Lets kernels of this device reach host memory, as long as what is returned lives; its data()
   /// is their address of it.
   virtual std::unique_ptr<PeerMemory> map_host(void* memory, std::size_t bytes) = 0;
+
+  /// The symmetric memory that this device has.
+  PeerGroups& groups() noexcept { return groups_; }
+
+ private:
+  PeerGroups groups_;
 };
 
 }  // namespace kiln::runtime

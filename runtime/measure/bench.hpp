@@ -94,6 +94,9 @@ class TrialBench {
   virtual void keep_cold(bool cold, const TimeLimit& deadline = {}) = 0;
   /// Whether timed launches from now on may overlap, where they are programmatic.
   virtual void let_overlap(bool /*overlap*/) {}
+  /// Whether launches from now on are those of measure_in_step(): what takes several launches makes
+  /// all of them, whatever becomes of one.
+  virtual void keep_in_step(bool /*in_step*/) {}
   /// Launches that may make one sample.
   virtual std::size_t most_launches(const Rig& rig) const = 0;
   /// Returns the seconds that `launches` launches in a row take, by the device's clock. Preparation
@@ -121,5 +124,8 @@ class TrialBench {
 /// that, then its TimingPolicy. All launches are made, whatever one of them throws: others may wait
 /// in each of them for this one's. @throws DeviceLost; Error when it cannot be loaded
 Candidate measure_in_step(TrialBench& bench, const Trial& trial, const Values& config);
+/// The same for a trial that is loaded.
+Candidate measure_in_step(TrialBench& bench, Rig& rig, const TimingPolicy& timing,
+                          const Values& config);
 
 }  // namespace kiln::runtime

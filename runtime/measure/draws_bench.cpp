@@ -120,11 +120,11 @@ double DrawsBench::time(Rig& rig, std::size_t launches) {
   auto& r = static_cast<DrawsRig&>(rig);
   if (draws_.size() == 1) return draws_.front()->bench.time(*r.of.front(), launches);
   double seconds = 0, weights = 0;
-  for (std::size_t i = 0; i < draws_.size(); ++i) {
+  for_each_draw([&](std::size_t i) {
     const double weight = data(i).trial->weight;
     seconds += weight * draws_[i]->bench.time(*r.of[i], launches);
     weights += weight;
-  }
+  });
   return seconds / weights;
 }
 

@@ -9,6 +9,13 @@
 namespace kiln::runtime {
 
 Candidate measure_in_step(TrialBench& bench, const Trial& trial, const Values& config) {
+  auto loaded = bench.load(trial);
+  if (const auto* refusal = std::get_if<Refusal>(&loaded)) throw EnvironmentError(refusal->reason);
+  return measure_in_step(bench, *std::get<std::shared_ptr<Rig>>(loaded), trial.timing, config);
+}
+
+Candidate measure_in_step(TrialBench& bench, Rig& rig, const TimingPolicy& timing,
+                          const Values& config) {
   Candidate candidate;
   candidate.config = config;
   bool failed = false;
@@ -17,9 +24,6 @@ Candidate measure_in_step(TrialBench& bench, const Trial& trial, const Values& c
     candidate.status = status;
     candidate.reason = why;
   };
-  auto loaded = bench.load(trial);
-  if (const auto* refusal = std::get_if<Refusal>(&loaded)) throw EnvironmentError(refusal->reason);
-  Rig& rig = *std::get<std::shared_ptr<Rig>>(loaded);
   const auto attempt = [&](const auto& launch) {
     try {
       launch();
@@ -31,15 +35,20 @@ Candidate measure_in_step(TrialBench& bench, const Trial& trial, const Values& c
       fails(CandidateStatus::launch_failed, error.what());
     }
   };
-  bench.keep_cold(trial.timing.cold_cache);
-  bench.let_overlap(trial.timing.overlap_launches);
+  struct InStep {
+    explicit InStep(TrialBench& of) : bench(of) { bench.keep_in_step(true); }
+    ~InStep() { bench.keep_in_step(false); }
+    TrialBench& bench;
+  } const in_step(bench);
+  bench.keep_cold(timing.cold_cache);
+  bench.let_overlap(timing.overlap_launches);
   if (bench.knows_results())
     attempt([&] {
       const Verdict verdict = bench.verify(rig);
       candidate.max_error = verdict.max_error;
       if (!verdict.right) fails(CandidateStatus::wrong_result, verdict.why);
     });
-  for (int i = -trial.timing.warm_up; i < trial.timing.launches; ++i)
+  for (int i = -timing.warm_up; i < timing.launches; ++i)
     attempt([&] {
       const double seconds = bench.time(rig, 1);
       if (i >= 0) candidate.samples.push_back(seconds);

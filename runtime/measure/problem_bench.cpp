@@ -1,6 +1,8 @@
 #include "runtime/measure/problem_bench.hpp"
 
 #include <algorithm>
+#include <exception>
+#include <utility>
 
 #include "kiln/detail/format.hpp"
 
@@ -11,14 +13,29 @@ std::string ProblemBench::of_draw(std::size_t draw, std::string text) const {
   return detail::format("draw {} of {}: {}", draw, draws(), text);
 }
 
+void ProblemBench::for_each_draw(const std::function<void(std::size_t)>& work) const {
+  std::exception_ptr first;
+  for (std::size_t draw = 0; draw < draws(); ++draw) try {
+      work(draw);
+    } catch (const DeviceLost&) {
+      throw;
+    } catch (...) {
+      if (!in_step_) throw;
+      if (!first) first = std::current_exception();
+    }
+  if (first) std::rethrow_exception(first);
+}
+
 Verdict ProblemBench::verify_each(const std::function<Verdict(std::size_t)>& verify) const {
   Verdict all;
-  for (std::size_t draw = 0; draw < draws() && all.right; ++draw) {
-    const double worst = all.max_error;
-    all = verify(draw);
-    all.max_error = std::max(all.max_error, worst);
-    all.why = of_draw(draw, std::move(all.why));
-  }
+  for_each_draw([&](std::size_t draw) {
+    if (!all.right && !in_step_) return;
+    Verdict one = verify(draw);
+    all.max_error = std::max(all.max_error, one.max_error);
+    if (!all.right || one.right) return;
+    all.right = false;
+    all.why = of_draw(draw, std::move(one.why));
+  });
   return all;
 }
 

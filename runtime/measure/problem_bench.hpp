@@ -27,12 +27,19 @@ class ProblemBench : public TrialBench {
   virtual std::vector<std::string> take_warnings() { return {}; }
   /// As KernelBench::module_of, for the first draw.
   virtual std::shared_ptr<Module> module_of(const Rig& rig) const = 0;
+  void keep_in_step(bool in_step) override { in_step_ = in_step; }
 
  protected:
   /// `text` with the draw that it is about; empty stays empty.
   std::string of_draw(std::size_t draw, std::string text) const;
-  /// verify() draw by draw, up to the first that is wrong.
+  /// Draw by draw, up to the first that throws; in step all of them, and then the first error is
+  /// thrown.
+  void for_each_draw(const std::function<void(std::size_t draw)>& work) const;
+  /// verify() draw by draw, up to the first that is wrong; in step all of them.
   Verdict verify_each(const std::function<Verdict(std::size_t draw)>& verify) const;
+
+ private:
+  bool in_step_ = false;
 };
 
 /// The data of all draws of a problem. @throws as make_data

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <exception>
 #include <functional>
@@ -10,7 +11,39 @@
 #include <thread>
 #include <utility>
 
+#include "kiln/detail/format.hpp"
 #include "kiln/runtime.hpp"
+#include "runtime/prepare/before_agreement.hpp"
+
+namespace kiln::runtime {
+
+using detail::Engine;
+using detail::format;
+
+namespace {
+
+void check_options(const PrepareOptions& options, const Engine& engine) {
+  if (!(options.max_seconds >= 0) || !std::isfinite(options.max_seconds))
+    throw UserError(format("prepare: max_seconds is {}, which is no limit", options.max_seconds));
+  if (options.work == PrepareWork::look_up && engine.options().tuning.ranks && engine.may_compile())
+    throw UserError(
+        "prepare: ranks that agree may have to compile, so look_up needs a runtime in mode "
+        "lookup_only or frozen");
+}
+
+}  // namespace
+
+Serving::Preparing begin_preparing(const Manifest& manifest, const PrepareOptions& options,
+                                   Engine& engine) {
+  std::optional<Serving::Preparing> preparing;
+  before_agreement(manifest, patient(engine.options().tuning), [&] {
+    check_options(options, engine);
+    preparing.emplace(engine.serving().begin_preparing());
+  });
+  return *std::move(preparing);
+}
+
+}  // namespace kiln::runtime
 
 namespace kiln {
 

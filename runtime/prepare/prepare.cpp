@@ -11,6 +11,7 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/tunable.hpp"
 #include "runtime/device/resource_check.hpp"
+#include "runtime/prepare/before_agreement.hpp"
 #include "runtime/prepare/preparation.hpp"
 #include "runtime/prepare/prepare_items.hpp"
 #include "runtime/prepare/tune_jobs.hpp"
@@ -37,22 +38,6 @@ PrepareWork allowed(PrepareWork asked, const Engine& engine) {
   if (!engine.may_compile()) return PrepareWork::look_up;
   if (engine.options().mode == Mode::untuned) return std::max(asked, PrepareWork::compile);
   return asked;
-}
-
-/// Calls `work`. If it throws, the other ranks are told first, unless they agree on nothing.
-template <class Work>
-void before_agreement(const Manifest& manifest, const TuneOptions& options, const Work& work) {
-  if (manifest.wanted.empty())
-    work();
-  else
-    tell_if_it_throws(options, work);
-}
-
-/// The others may have to compile before they agree.
-TuneOptions patient(TuneOptions options) {
-  RankOptions& together = options.together;
-  together.first_seconds = std::max(together.first_seconds, together.tune_seconds);
-  return options;
 }
 
 /// @throws DeviceLost
@@ -477,26 +462,7 @@ class Run {
   std::map<Instance, std::variant<std::monostate, std::string, Missing>> lacking_;
 };
 
-void check_options(const PrepareOptions& options, const Engine& engine) {
-  if (!(options.max_seconds >= 0) || !std::isfinite(options.max_seconds))
-    throw UserError(format("prepare: max_seconds is {}, which is no limit", options.max_seconds));
-  if (options.work == PrepareWork::look_up && engine.options().tuning.ranks && engine.may_compile())
-    throw UserError(
-        "prepare: ranks that agree may have to compile, so look_up needs a runtime in mode "
-        "lookup_only or frozen");
-}
-
 }  // namespace
-
-Serving::Preparing begin_preparing(const Manifest& manifest, const PrepareOptions& options,
-                                   Engine& engine) {
-  std::optional<Serving::Preparing> preparing;
-  before_agreement(manifest, patient(engine.options().tuning), [&] {
-    check_options(options, engine);
-    preparing.emplace(engine.serving().begin_preparing());
-  });
-  return *std::move(preparing);
-}
 
 PrepareReport prepare(Engine& engine, const Manifest& manifest, const PrepareOptions& options,
                       const std::stop_token& stop,

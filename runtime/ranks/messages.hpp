@@ -52,7 +52,15 @@ struct FixedText {
 };
 
 /// Of all messages: changed with any of them.
-inline constexpr std::uint32_t kProtocol = 2;
+inline constexpr std::uint32_t kProtocol = 3;
+
+/// Whether a rank tries candidates that run in step in a worker. All do where one wants to and none
+/// must not.
+enum class StepIsolation : std::uint64_t {
+  no,    ///< it cannot, or is asked not to
+  may,   ///< it has no reason to, so far
+  wants  ///< it is asked to
+};
 
 /// Before the agreement: which winners a rank would use. Its size never changes, however many
 /// problems there are: some share a place.
@@ -64,7 +72,8 @@ struct HeldMessage {
   std::uint64_t protocol = kProtocol;
   std::uint64_t retune = 0;                      ///< this rank is asked to measure again
   std::array<std::uint64_t, kPlaces> winners{};  ///< 0: of a problem there nothing is known
-  FixedText<120> refusal{};                      ///< why this rank takes no part; empty: it does
+  std::uint64_t isolation = 0;                   ///< StepIsolation: what it is to do in workers
+  FixedText<112> refusal{};                      ///< why this rank takes no part; empty: it does
 };
 static_assert(sizeof(HeldMessage) == 656);
 

@@ -12,6 +12,7 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
 #include "runtime/device/host/shared_memory.hpp"
+#include "runtime/device/peer_stalls.hpp"
 
 namespace kiln::detail {
 
@@ -28,10 +29,6 @@ namespace {
 /// So that flags have 32-bit numbers, and sums of sizes do not overflow.
 constexpr std::uint64_t kMostFlags = std::uint64_t{1} << 24;
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 46;
-
-/// How long a rank that gives up listens for what the other ranks wait for.
-constexpr double kChainSeconds = 0.1;
-constexpr std::chrono::milliseconds kPause{2};
 
 /// Acts at a deadline, unless it is gone before.
 class Watch {
@@ -137,7 +134,7 @@ SymmetricCore::SymmetricCore(std::shared_ptr<Device> device, std::shared_ptr<Com
                              const SymmetricOptions& options)
     : options_(options),
       device_(std::move(device)),
-      exchange_(ranks),
+      exchange_(ranks, "symmetric memory"),
       layout_(existing(ranks).size(), small_enough(options).flags, small_enough(options).bytes) {
   const auto turn = exchange_.turn();
   const Deadline deadline = deadline_in(options.seconds > 0 ? options.seconds : 30);
@@ -192,27 +189,18 @@ void SymmetricCore::reach(const Requests& requests, const std::vector<SymmetricO
 }
 
 void SymmetricCore::write_view() {
-  auto* const own = static_cast<std::byte*>(own_->data->data());
-  Peers view{rank(),
-             size(),
-             options_.flags,
-             static_cast<PeersControl*>(own_control_->data()),
-             reinterpret_cast<const Peers::Peer*>(own + sizeof(Peers)),
-             reinterpret_cast<unsigned*>(own + layout_.counters_at),
-             reinterpret_cast<PeersNotice*>(own + layout_.notice_at)};
-  std::vector<std::byte> bytes(sizeof view + reached_.size() * sizeof(Peers::Peer));
-  std::memcpy(bytes.data(), &view, sizeof view);
-  for (std::size_t r = 0; r < reached_.size(); ++r) {
-    std::byte* const base = reached_[r].data_address();
-    const Peers::Peer peer{base + layout_.data_at,
-                           reinterpret_cast<unsigned*>(base + layout_.flags_at)};
-    std::memcpy(bytes.data() + sizeof view + r * sizeof peer, &peer, sizeof peer);
-  }
-  device_->copy_to_device(own, bytes.data(), bytes.size());
+  runtime::write_view(*own_, static_cast<PeersControl*>(own_control_->data()), layout_, rank(),
+                      options_.flags, reached_);
+  runtime::PeerGroup group{
+      {rank(), size(), options_.flags, options_.bytes}, own_->data->data(), {}};
+  for (const ReachedMemory& memory : reached_)
+    group.data.push_back(memory.data_address() + layout_.data_at);
+  number_ = device_->peer_access()->groups().add(std::move(group));
 }
 
 SymmetricCore::~SymmetricCore() {
   if (closed_) return;
+  forget_addresses();
   abort();
   if (own_ && scope_ == PeerScope::machine) own_->data->keep_forever();
 }
@@ -242,58 +230,34 @@ const Peers* SymmetricCore::peers() const {
 void SymmetricCore::abort() noexcept {
   const std::lock_guard lock(mutex_);
   if (closed_) return;
-  for (int i = 0; i < static_cast<int>(reached_.size()); ++i) {
-    unsigned none = 0;  // the first to give up is the one that is named
-    __atomic_compare_exchange_n(&control((rank() + i) % size()).aborted, &none,
-                                static_cast<unsigned>(rank()) + 1, false, __ATOMIC_RELAXED,
-                                __ATOMIC_RELAXED);
-  }
+  for (int i = 0; i < static_cast<int>(reached_.size()); ++i)
+    runtime::give_up_at(control((rank() + i) % size()), rank());
 }
 
 unsigned SymmetricCore::aborted_by() const {
   const auto lock = while_open();
-  return __atomic_load_n(&control(rank()).aborted, __ATOMIC_RELAXED);
+  return runtime::given_up_by(control(rank()));
 }
 
 bool SymmetricCore::aborted() const { return aborted_by() != 0; }
 
-std::optional<PeerStall> SymmetricCore::stalled(int rank) const {
+std::optional<PeerStall> SymmetricCore::stalled() const {
   const auto lock = while_open();
-  const unsigned long long what = __atomic_load_n(&control(rank).stalled, __ATOMIC_RELAXED);
-  if (what == 0) return {};
-  const auto index = static_cast<unsigned>((what >> 32) - 1);
-  return PeerStall{static_cast<int>(index / options_.flags), index % options_.flags,
-                   static_cast<unsigned>(what)};
+  const auto stall = runtime::stall_of(control(rank()), options_.flags);
+  if (!stall) return {};
+  return PeerStall{stall->rank, stall->flag, stall->epoch};
 }
 
-std::optional<PeerStall> SymmetricCore::stalled() const { return stalled(rank()); }
-
 std::string SymmetricCore::reason() const {
-  const unsigned by = aborted_by();
-  if (by == 0) return {};
-  const int first = static_cast<int>(by) - 1;
-  // The rank that gave up waited for one that may wait for another. The kernels of live ranks say
-  // so as soon as they hear of it.
-  std::vector<std::pair<int, PeerStall>> chain;
-  for (const Deadline until = deadline_in(kChainSeconds);; std::this_thread::sleep_for(kPause)) {
-    chain.clear();
-    for (int r = first; static_cast<int>(chain.size()) < size();) {
-      const auto stall = stalled(r);
-      if (!stall) break;
-      chain.emplace_back(r, *stall);
-      r = stall->rank;
-    }
-    if (static_cast<int>(chain.size()) == size() || std::chrono::steady_clock::now() >= until)
-      break;
-  }
-  std::string text = format("symmetric memory: rank {} gave up", first);
-  for (const auto& [r, stall] : chain) {
-    if (r != first) text += format("; rank {} was", r);
-    text += format(" waiting for rank {}, which has not set flag {} to epoch {}", stall.rank,
-                   stall.flag, stall.epoch);
-    if (stall.rank == first) break;
-  }
-  return text;
+  if (!aborted()) return {};
+  return runtime::why_given_up(
+      [this](int r) {
+        const auto lock = while_open();
+        const PeersControl& one = control(r);
+        return PeersControl{runtime::given_up_by(one),
+                            __atomic_load_n(&one.stalled, __ATOMIC_RELAXED)};
+      },
+      rank(), size(), options_.flags);
 }
 
 void SymmetricCore::throw_if_aborted() const {
@@ -383,12 +347,7 @@ void SymmetricCore::reset() {
   const auto turn = exchange_.turn();
   const Deadline deadline = soon();
   gather_for(Meeting::reset, deadline);
-  auto* const own = static_cast<std::byte*>(own_->data->data());
-  const std::string failure = failure_of([&] {
-    device_->fill(own + layout_.flags_at, std::byte{0}, layout_.data_at - layout_.flags_at,
-                  device_->tuning_stream());
-    device_->synchronize(device_->tuning_stream());
-  });
+  const std::string failure = failure_of([&] { runtime::clear_flags(*own_, layout_); });
   __atomic_store_n(&control(rank()).stalled, 0ull, __ATOMIC_RELAXED);
   __atomic_store_n(&control(rank()).aborted, 0u, __ATOMIC_RELAXED);
   throw_failures(exchange_.all(ShortText(failure), deadline),
@@ -412,7 +371,13 @@ std::string SymmetricCore::release(Deadline deadline) {
   return failure;
 }
 
+void SymmetricCore::forget_addresses() noexcept {
+  if (number_ != 0) device_->peer_access()->groups().remove(number_);
+  number_ = 0;
+}
+
 void SymmetricCore::let_go() {
+  forget_addresses();
   std::vector<ReachedMemory> reached;  // unmapping takes its time: not under the lock
   const std::lock_guard lock(mutex_);
   closed_ = true;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -10,8 +11,8 @@
 #include <vector>
 
 #include "kiln/symmetric.hpp"
+#include "runtime/device/rank_memory.hpp"
 #include "runtime/symmetric/exchange.hpp"
-#include "runtime/symmetric/rank_memory.hpp"
 
 namespace kiln::detail {
 
@@ -53,6 +54,8 @@ class SymmetricCore {
   std::string release(Deadline deadline);
   /// From now on no other rank's memory is reached.
   void let_go();
+  /// From now on its addresses mean nothing (PeerGroups).
+  void forget_addresses() noexcept;
   /// While this is held, it stays open. @throws UserError when it is closed
   std::unique_lock<std::mutex> while_open() const;
   void run(Deadline deadline, const std::function<void()>& work);
@@ -63,7 +66,6 @@ class SymmetricCore {
   std::string reason() const;
   /// 0, or 1 + the rank that gave up.
   unsigned aborted_by() const;
-  std::optional<PeerStall> stalled(int rank) const;
   PeersControl& control(int rank) const;
   Deadline soon() const { return deadline_in(options_.seconds); }
 
@@ -77,6 +79,7 @@ class SymmetricCore {
   std::vector<runtime::ReachedMemory> reached_;       ///< by rank
   std::atomic<bool> was_guarded_ = false;             ///< the last use
   bool closed_ = false;
+  std::uint64_t number_ = 0;  ///< in PeerGroups; 0: none
   mutable std::mutex mutex_;  ///< of the above: any thread may give up while one closes
 };
 

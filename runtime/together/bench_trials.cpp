@@ -33,6 +33,26 @@ BenchTrials::BenchTrials(Makers makers, const TuneOptions& options)
       seen_(makers_.size()),
       loaded_(makers_.size()) {}
 
+template <class Work>
+std::optional<Refusal> BenchTrials::refusal_of(const Work& work) {
+  try {
+    return work();
+  } catch (const DeviceLost&) {
+    throw;
+  } catch (const OutOfMemory& error) {
+    return Refusal{CandidateStatus::not_tried, error.what()};
+  } catch (const Error& error) {
+    return Refusal{CandidateStatus::launch_failed, error.what()};
+  }
+}
+
+std::optional<Refusal> BenchTrials::make_data(std::size_t problem) {
+  return refusal_of([&]() -> std::optional<Refusal> {
+    get_ready_for_steps(problem);
+    return {};
+  });
+}
+
 std::optional<Refusal> BenchTrials::make_ready(std::size_t problem, const Values& config,
                                                bool for_steps) {
   if (!for_steps) {
@@ -46,7 +66,8 @@ std::optional<Refusal> BenchTrials::make_ready(std::size_t problem, const Values
   if (const auto* missing = std::get_if<Missing>(&build.outcome))
     return Refusal{CandidateStatus::not_tried,
                    missing->wanted.fields.empty() ? missing->why : missing->explain()};
-  try {
+  return refusal_of([&]() -> std::optional<Refusal> {
+    if (for_steps && isolated_) return {};  // it is loaded there, when all ranks try it
     auto loaded = maker.load(config, build);
     if (auto* refusal = std::get_if<Refusal>(&loaded)) return std::move(*refusal);
     Loaded latest{config, std::get<std::shared_ptr<Module>>(std::move(loaded))};
@@ -55,14 +76,8 @@ std::optional<Refusal> BenchTrials::make_ready(std::size_t problem, const Values
       std::swap(loaded_[problem], latest);  // the one before is unloaded without the lock
     }
     if (for_steps) return refusal_in_step(problem, config, build);
-  } catch (const DeviceLost&) {
-    throw;
-  } catch (const OutOfMemory& error) {
-    return Refusal{CandidateStatus::not_tried, error.what()};
-  } catch (const Error& error) {
-    return Refusal{CandidateStatus::launch_failed, error.what()};
-  }
-  return {};
+    return {};
+  });
 }
 
 /// Tunes `configs` alone. A kernel without a reference is checked against its default's outputs.
@@ -155,7 +170,34 @@ std::optional<Refusal> BenchTrials::refusal_in_step(std::size_t problem, const V
   return {};
 }
 
+std::string BenchTrials::why_not_in_workers() const {
+  for (const auto& maker : makers_)
+    if (std::string why = maker->why_not_in_workers(); !why.empty()) return why;
+  return {};
+}
+
+void BenchTrials::isolate_in_step() {
+  isolated_ = true;
+  for (const auto& maker : makers_) maker->isolate_in_step(options_.ranks, options_.together);
+}
+
+void BenchTrials::keep_warnings(std::size_t problem) {
+  std::vector<std::string> warnings = makers_[problem]->take_warnings();
+  if (warnings.empty()) return;
+  auto& seen = seen_[problem];
+  if (!seen) seen.emplace();
+  seen->warnings.insert(seen->warnings.end(), warnings.begin(), warnings.end());
+}
+
 Candidate BenchTrials::measure_in_step(std::size_t problem, const Values& config, Deadline) {
+  if (isolated_) {
+    TrialMaker& maker = maker_with_data(problem);
+    TimingPolicy timing;
+    timing.overlap_launches = options_.overlap_launches;
+    auto candidate = maker.measure_in_workers(config, maker.build(config), timing);
+    keep_warnings(problem);
+    if (candidate) return *std::move(candidate);
+  }
   Candidate candidate;
   // Data and binary, too: what fails here ends what the others wait for.
   const auto measure = [&] {

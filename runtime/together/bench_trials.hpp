@@ -24,11 +24,14 @@ class BenchTrials final : public Trials {
   /// One maker per problem, in order.
   BenchTrials(Makers makers, const TuneOptions& options);
 
+  std::optional<Refusal> make_data(std::size_t problem) override;
   std::optional<Refusal> make_ready(std::size_t problem, const Values& config,
                                     bool for_steps) override;
   std::vector<std::vector<Candidate>> measure(std::span<const Request> requests,
                                               Deadline deadline) override;
   Candidate measure_in_step(std::size_t problem, const Values& config, Deadline deadline) override;
+  std::string why_not_in_workers() const override;
+  void isolate_in_step() override;
   /// The default's, measured, and scaled by the cost model.
   std::vector<Cost> costs(std::size_t problem, std::span<const Values> configs,
                           Deadline deadline) override;
@@ -43,8 +46,12 @@ class BenchTrials final : public Trials {
   };
   TuneResult tune(std::size_t problem, std::span<const Values> configs, bool decides,
                   double seconds);
+  /// What the work returns, or what it throws as a refusal.
+  template <class Work>
+  static std::optional<Refusal> refusal_of(const Work& work);
   TrialMaker& maker_with_data(std::size_t problem);
   void get_ready_for_steps(std::size_t problem);
+  void keep_warnings(std::size_t problem);
   std::optional<Refusal> refusal_in_step(std::size_t problem, const Values& config,
                                          const Build& build);
 
@@ -55,6 +62,7 @@ class BenchTrials final : public Trials {
   std::vector<Loaded> loaded_;                   ///< by problem: what was made ready last
   std::mutex data_mutex_;                        ///< `make_ready` is called from several threads
   std::size_t data_of_ = 0;
+  bool isolated_ = false;  ///< in step
 };
 
 }  // namespace kiln::runtime

@@ -1,5 +1,6 @@
 #include "runtime/together/identity.hpp"
 
+#include <random>
 #include <set>
 #include <string>
 
@@ -36,6 +37,11 @@ ranks::Identity ranks_identity(Workshop& workshop, std::span<const TunableProble
   return {short_digest(kernels), short_digest(candidates),
           short_digest(texts),   short_digest(device.target.arch),
           short_digest(build),   short_digest(model)};
+}
+
+std::uint64_t unseen_store() {
+  std::random_device random;
+  return (static_cast<std::uint64_t>(random()) << 32 | random()) | 1;
 }
 
 }  // namespace kiln::runtime

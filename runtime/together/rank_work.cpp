@@ -160,6 +160,11 @@ ranks::Times RankWork::make_all_ready(std::size_t s, const std::vector<std::size
       time_over.request_stop();
   };
   look(0);
+  std::optional<Refusal> lacking;
+  if (for_steps) {  // before anything ends this rank's work: others may make it with this rank
+    const MeasuringTogether measuring;
+    lacking = trials_.make_data(s);
+  }
   const auto threads = static_cast<unsigned>(std::clamp<std::size_t>(
       candidates.size(), 1, std::max(1U, workshop_.builder().builds_at_once())));
   for_each_index(
@@ -172,7 +177,7 @@ ranks::Times RankWork::make_all_ready(std::size_t s, const std::vector<std::size
         if (kind == Work::Kind::build && known != left_out_[s].end() && is_dangerous(known->second))
           refusals[i] = Refusal{known->second.status, known->second.reason};
         else
-          refusals[i] = trials_.make_ready(s, config, for_steps);
+          refusals[i] = lacking ? lacking : trials_.make_ready(s, config, for_steps);
       },
       look);
   ranks::Times times;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "kiln/communicator.hpp"
@@ -35,6 +36,9 @@ class Trials {
  public:
   virtual ~Trials() = default;
 
+  /// Makes what measure_in_step() needs of a problem, on the thread that tunes: the program's
+  /// functions run there. Why it cannot be had; nothing: it is there.
+  virtual std::optional<Refusal> make_data(std::size_t /*problem*/) { return {}; }
   /// Makes `config` ready to be launched, and does not launch it. Why it cannot be launched here;
   /// nothing: it can. Called from several threads.
   /// @param for_steps also for measure_in_step(), with its data
@@ -50,6 +54,12 @@ class Trials {
   /// launches depends on nothing.
   virtual Candidate measure_in_step(std::size_t problem, const Values& config,
                                     Deadline deadline) = 0;
+
+  /// Why measure_in_step() cannot try configs in workers; empty: nothing is known that speaks
+  /// against it.
+  virtual std::string why_not_in_workers() const { return "its trials are the program's own"; }
+  /// From now on it does, where the workers of all ranks can be had. The same on all ranks.
+  virtual void isolate_in_step() {}
 
   /// What a candidate may cost, for sharding; empty: all alike. Begins nothing after the deadline.
   struct Cost {

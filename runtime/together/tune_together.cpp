@@ -6,7 +6,6 @@
 #include <cmath>
 #include <exception>
 #include <map>
-#include <random>
 #include <set>
 #include <utility>
 
@@ -21,6 +20,7 @@
 #include "runtime/together/identity.hpp"
 #include "runtime/together/measuring_together.hpp"
 #include "runtime/together/rank_work.hpp"
+#include "runtime/together/step_workers.hpp"
 #include "runtime/together/texts.hpp"
 #include "runtime/tune/tuner.hpp"
 
@@ -58,7 +58,8 @@ class TogetherRun {
         keys_(problems.size()),
         lists_(problems.size()),
         records_(problems.size()),
-        work_(workshop, problems, lists_, options, trials, communicator.size(), may_measure_) {}
+        work_(workshop, problems, lists_, options, trials, communicator.size(), may_measure_),
+        workers_(trials, workshop.isolation(), may_measure_ && options.together.lockstep) {}
 
   std::vector<TuneResult> run() {
     const auto start = std::chrono::steady_clock::now();
@@ -77,6 +78,7 @@ class TogetherRun {
       for (std::size_t s = 0; s < problems_.size(); ++s) list_default(s);
     } else {
       attempt([&] {
+        workers_.begin();
         bool all_same = true;
         for (std::size_t s = 0; s < problems_.size(); ++s) {
           list(s);
@@ -144,6 +146,8 @@ class TogetherRun {
     keys_[s] = {records.key(what(s), problems_[s].problem), records.versions(what(s))};
     auto known = records.recall(what(s), problems_[s].problem, options_, for_launch_);
     if (known) work_.heed(s, known->result);
+    if (workshop_.faults().contains(keys_[s].first.digest) || (known && has_faulted(*known)))
+      workers_.note_fault();
     const bool enough = known && (!may_measure_ || answers(*known, options_, for_launch_));
     if (!enough) return;
     if (const auto refusal = trials_.make_ready(s, known->result.winner().config, false))
@@ -159,6 +163,7 @@ class TogetherRun {
     HeldMessage mine;
     mine.retune = may_measure_ && options_.retune;
     mine.refusal.set(trouble_);
+    mine.isolation = workers_.wish();
     std::array<std::string, HeldMessage::kPlaces> lines;
     for (std::size_t s = 0; s < problems_.size(); ++s)
       if (known_[s]) lines[s % HeldMessage::kPlaces] += line_of(s, known_[s]->result);
@@ -168,6 +173,7 @@ class TogetherRun {
       if (!known_[s]) mine.winners[s % HeldMessage::kPlaces] = 0;
     std::vector<HeldMessage> all;
     if (auto failure = exchange_held(communicator_, options_.together, mine, all)) return failure;
+    workers_.decide(all);
     same_.fill(true);
     for (std::size_t r = 0; r < all.size(); ++r) {
       const HeldMessage& theirs = all[r];
@@ -237,7 +243,7 @@ class TogetherRun {
     input.overlap = !workshop_.device()->shares_cpu();
     attempt([&] {
       input.identity = ranks_identity(workshop_, problems_, lists_, options_);
-      if (may_measure_) input.store = workshop_.store()->identity().value_or(own_store());
+      if (may_measure_) input.store = workshop_.store()->identity().value_or(unseen_store());
       // Other ranks, which have records, wait meanwhile.
       const Deadline enough = deadline_in(kEstimatePart * options_.together.first_seconds);
       for (std::size_t s = 0; s < problems_.size(); ++s)
@@ -280,12 +286,6 @@ class TogetherRun {
       costs.push_back(
           {static_cast<float>(cost.compile_seconds), static_cast<float>(cost.run_seconds)});
     return costs;
-  }
-
-  /// A random identity for a store in memory, which no other process can see.
-  static std::uint64_t own_store() {
-    std::random_device random;
-    return (static_cast<std::uint64_t>(random()) << 32 | random()) | 1;
   }
 
   // --- what came of it --------------------------------------------------------------------------
@@ -331,6 +331,7 @@ class TogetherRun {
                  : cut                          ? SearchEnd::evaluations
                                                 : SearchEnd::finished;
     trials_.annotate(s, result);
+    workers_.warn(result);
     return result;
   }
 
@@ -434,6 +435,7 @@ class TogetherRun {
   std::vector<CandidateList> lists_;
   std::vector<std::optional<ranks::Record>> records_;
   RankWork work_;
+  StepWorkers workers_;
   TuningTurn::Hold turn_;
   std::array<bool, HeldMessage::kPlaces> same_{};
   bool retune_ = false;                 ///< some rank is asked to measure again

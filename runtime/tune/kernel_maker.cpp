@@ -1,11 +1,15 @@
 #include "runtime/tune/kernel_maker.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
+
+#include <unistd.h>
 
 #include "kiln/detail/format.hpp"
 #include "runtime/build/compile_interrupted.hpp"
 #include "runtime/device/loaded_modules.hpp"
+#include "runtime/device/peer_access.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/device/spare_memory.hpp"
 #include "runtime/measure/draws_bench.hpp"
@@ -109,12 +113,82 @@ bool KernelMaker::isolate() {
   return true;
 }
 
+std::string KernelMaker::why_not_in_workers() const {
+  if (!IsolatedBench::opens(device_->info()))
+    return format("a worker opens host and CUDA devices, not {}", device_->info().id);
+  if (::access(worker_.executable.c_str(), X_OK) != 0)
+    return worker_.executable.string() + " is missing";
+  return {};
+}
+
+void KernelMaker::isolate_in_step(const std::shared_ptr<Communicator>& ranks,
+                                  const RankOptions& options) {
+  drop_bench();
+  ranks_ = ranks;
+  GroupSeconds seconds{.step = options.step_seconds, .make = options.tune_seconds};
+  constexpr double kUsualSeconds = 20;  // as SymmetricMemory::guard
+  seconds.candidate = worker_.candidate_seconds > 0 ? worker_.candidate_seconds : kUsualSeconds;
+  group_ = std::make_unique<WorkerGroup>(ranks, seconds);
+  isolated_ = true;
+}
+
+void KernelMaker::give_up_workers(const std::string& why) {
+  drop_bench();
+  isolated_ = false;
+  warnings_.push_back(format("candidates run in this process, not in workers: {}", why));
+}
+
+std::optional<Candidate> KernelMaker::measure_in_workers(const Values& config, const Build& build,
+                                                         const TimingPolicy& timing) {
+  if (!group_) return {};
+  // What fails on this rank alone, the others hear of.
+  std::optional<Trial> trial;
+  std::string why;
+  const auto make_trial = [&] {
+    try {
+      expect();
+      trial = this->trial(config, build);
+      trial->timing = timing;
+    } catch (const std::exception& error) {
+      why = *error.what() ? error.what() : "its trial cannot be made";
+    }
+  };
+  if (alone_) {
+    std::optional<Refusal> refusal;
+    make_trial();
+    if (trial) {
+      auto loaded = bench_->load(*trial);
+      if (auto* refused = std::get_if<Refusal>(&loaded)) refusal = std::move(*refused);
+    } else {
+      refusal = Refusal{CandidateStatus::launch_failed, why};
+    }
+    return group_->meet(refusal, config);
+  }
+  make_trial();
+  auto* const bench = isolated_ ? static_cast<IsolatedBench*>(bench_.get()) : nullptr;
+  if (!group_->formed() && !was_formed_) {
+    if (const std::string refused = group_->form(bench, why_alone_.empty() ? why : why_alone_);
+        !refused.empty()) {
+      alone_ = true;
+      give_up_workers(refused);
+      return measure_in_workers(config, build, timing);
+    }
+    was_formed_ = true;
+  }
+  return group_->measure(bench, trial ? &*trial : nullptr, why, config);
+}
+
 std::unique_ptr<ProblemBench> KernelMaker::isolated_bench(std::span<const std::int64_t> problem,
                                                           std::uint64_t seed) const {
   WorkerOptions worker = worker_;
   worker.reserve_bytes = device_->reserve();
-  return std::make_unique<IsolatedBench>(kernel_, problem, device_->info(), seed,
-                                         std::move(worker));
+  std::optional<StepPlace> step;
+  if (group_) {
+    PeerAccess* const access = device_->peer_access();
+    step = StepPlace{ranks_->rank(), ranks_->size(), access ? &access->groups() : nullptr};
+  }
+  return std::make_unique<IsolatedBench>(kernel_, problem, device_->info(), seed, std::move(worker),
+                                         step);
 }
 
 std::unique_ptr<ProblemBench> KernelMaker::make_bench(std::span<const std::int64_t> problem,
@@ -123,8 +197,11 @@ std::unique_ptr<ProblemBench> KernelMaker::make_bench(std::span<const std::int64
       return isolated_bench(problem, seed);
     } catch (const EnvironmentError& error) {  // nor is there memory for its data
       isolated_ = false;
-      warnings_.push_back(
-          format("candidates run in this process, not in a worker: {}", error.what()));
+      if (group_)
+        why_alone_ = error.what();  // a warning, once all ranks know
+      else
+        warnings_.push_back(
+            format("candidates run in this process, not in a worker: {}", error.what()));
     }
   return std::make_unique<DrawsBench>(kernel_, problem, device_, seed);
 }
@@ -159,6 +236,13 @@ void KernelMaker::expect() {
 
 void KernelMaker::try_device_reference() {
   if (!kernel_.device_reference) return;
+  if (group_ &&
+      isolated_) {  // it may communicate, and workers do so in launches of candidates alone
+    warnings_.emplace_back(
+        "the reference on the host is used, not that on the device: candidates run in step in "
+        "workers");
+    return;
+  }
   const Values small = kernel_.problem(kernel_.device_reference->problem);
   const bool larger = kernel_.flops ? kernel_.flops(problem_) > kernel_.flops(small)
                                     : !std::equal(small.begin(), small.end(), problem_.begin());
@@ -226,7 +310,10 @@ std::vector<std::string> KernelMaker::take_warnings() {
   return all;
 }
 
-void KernelMaker::drop_bench() noexcept { bench_.reset(); }
+void KernelMaker::drop_bench() noexcept {
+  if (group_) group_->disband();
+  bench_.reset();
+}
 
 void KernelMaker::leave_device() noexcept {
   if (!left_) return;

@@ -15,6 +15,7 @@
 #include "runtime/tune/trial_maker.hpp"
 #include "runtime/tune/trusted_references.hpp"
 #include "runtime/worker/isolation.hpp"
+#include "runtime/worker/worker_group.hpp"
 
 namespace kiln::runtime {
 
@@ -48,6 +49,11 @@ class KernelMaker final : public TrialMaker {
   std::variant<std::shared_ptr<Module>, Refusal> load(const Values& config,
                                                       const Build& build) override;
   bool isolate() override;
+  std::string why_not_in_workers() const override;
+  void isolate_in_step(const std::shared_ptr<Communicator>& ranks,
+                       const RankOptions& options) override;
+  std::optional<Candidate> measure_in_workers(const Values& config, const Build& build,
+                                              const TimingPolicy& timing) override;
   TrialBench& bench() override;
   /// A reference on the device is tried first; where it cannot be trusted, a warning says so.
   void expect() override;
@@ -64,6 +70,7 @@ class KernelMaker final : public TrialMaker {
   /// @throws EnvironmentError where no worker can be had
   std::unique_ptr<ProblemBench> isolated_bench(std::span<const std::int64_t> problem,
                                                std::uint64_t seed) const;
+  void give_up_workers(const std::string& why);
   std::unique_ptr<ProblemBench> make_bench(std::span<const std::int64_t> problem,
                                            std::uint64_t seed);
   std::vector<KernelData> take_drawn();
@@ -82,6 +89,12 @@ class KernelMaker final : public TrialMaker {
   std::shared_ptr<TrustedReferences> references_;
   const WorkerOptions worker_;
   bool isolated_ = false;
+  std::unique_ptr<WorkerGroup>
+      group_;  ///< where trials run in step; also once there are no workers
+  std::shared_ptr<Communicator> ranks_;
+  std::string why_alone_;    ///< why this rank has no worker; empty: it has
+  bool was_formed_ = false;  ///< the group
+  bool alone_ = false;       ///< no rank has a worker
   std::vector<KernelData> draws_;
   DrawnData::Draws drawn_;
   std::function<void()> left_;

@@ -338,4 +338,11 @@ TuneResult empty_result(const Tunable& subject, std::span<const std::int64_t> pr
   return result;
 }
 
+bool has_faulted(const Recall& known) {
+  return known.faulted || std::ranges::any_of(known.result.candidates, [](const Candidate& c) {
+           return c.status == CandidateStatus::crashed || c.status == CandidateStatus::hung ||
+                  c.status == CandidateStatus::out_of_memory || c.cut_seconds > 0;
+         });
+}
+
 }  // namespace kiln::runtime

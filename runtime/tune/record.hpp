@@ -79,6 +79,9 @@ struct Recall {
   bool exhausted = false;
 };
 
+/// Whether a candidate has cost a process something, or would have.
+bool has_faulted(const Recall& known);
+
 /// Returns nothing when the record is not one of Kiln's, when a version's rule demands tuning
 /// again, or when the record names other parameters, another default, or a winner that has left the
 /// space or is launched differently today. Other candidates that left the space, or are launched

@@ -10,9 +10,11 @@
 #include <variant>
 #include <vector>
 
+#include "kiln/communicator.hpp"
 #include "kiln/detail/tunable.hpp"
 #include "kiln/device.hpp"
 #include "kiln/error.hpp"
+#include "kiln/ranks.hpp"
 #include "runtime/build/build_crew.hpp"
 #include "runtime/build/builder.hpp"
 #include "runtime/measure/bench.hpp"
@@ -69,6 +71,23 @@ class TrialMaker {
   /// From now on trials run in a worker. Drops the bench. False: these trials cannot run there. If
   /// bench() finds that a worker cannot be used, it warns and goes on in this process.
   virtual bool isolate() { return false; }
+  /// Why trials that ranks run in step cannot run in workers here; empty: nothing is known that
+  /// speaks against it.
+  virtual std::string why_not_in_workers() const {
+    return "its candidates are calls of the program";
+  }
+  /// From now on trials run in step in the workers of all ranks: measure_in_workers(). Drops the
+  /// bench.
+  virtual void isolate_in_step(const std::shared_ptr<Communicator>& /*ranks*/,
+                               const RankOptions& /*options*/) {}
+  /// One config, tried by all ranks now. Nothing: there are no workers, as all ranks have found,
+  /// and all of them can try it in their own processes. The first such call leaves a warning.
+  /// @throws what the same call throws on all ranks
+  virtual std::optional<Candidate> measure_in_workers(const Values& /*config*/,
+                                                      const Build& /*build*/,
+                                                      const TimingPolicy& /*timing*/) {
+    return {};
+  }
   /// Makes the data at the first call. @throws UserError where they cannot be made
   virtual TrialBench& bench() = 0;
   /// Has the bench know what is right, where anything can tell. Only the first call for a bench

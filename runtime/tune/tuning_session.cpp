@@ -111,15 +111,7 @@ class Session {
     }
   }
 
-  bool faulted_before() const {
-    if (!known_) return false;
-    if (known_->faulted) return true;
-    const auto& candidates = known_->result.candidates;
-    return std::any_of(candidates.begin(), candidates.end(), [](const Candidate& c) {
-      return c.status == CandidateStatus::crashed || c.status == CandidateStatus::hung ||
-             c.status == CandidateStatus::out_of_memory || c.cut_seconds > 0;
-    });
-  }
+  bool faulted_before() const { return known_ && has_faulted(*known_); }
 
   std::optional<Recall> recall() const {
     return workshop_.records().recall(subject_, problem_, options_, for_launch_);

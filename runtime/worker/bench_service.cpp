@@ -1,6 +1,7 @@
 #include "runtime/worker/bench_service.hpp"
 
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <new>
@@ -46,7 +47,10 @@ class Desk {
       greeting.shares_cpu = device_->shares_cpu();
       outputs_.resize(setup.draws.size());
       for (std::size_t draw = 0; draw < setup.draws.size(); ++draw) prepare(setup, draw);
-      bench_ = std::make_unique<DrawsBench>(std::move(setup.draws), device_);
+      if (setup.in_step)
+        setup_ = std::move(setup);
+      else
+        bench_ = std::make_unique<DrawsBench>(std::move(setup.draws), device_);
     } catch (const std::exception& error) {
       greeting.problem = error.what();
     }
@@ -56,9 +60,10 @@ class Desk {
   std::vector<std::byte> answer(std::span<const std::byte> request) {
     FieldWriter answer;
     try {
-      if (!bench_) throw BrokenFrame("a request to a worker that has no bench");
       FieldReader fields(request);
       const Ask ask = static_cast<Ask>(fields.integer());
+      if (!bench_ && ask != Ask::share && ask != Ask::reach)
+        throw BrokenFrame("a request to a worker that has no bench");
       answer.integer(static_cast<std::uint64_t>(Said::done));
       do_as_asked(ask, fields, answer);
       fields.finish();
@@ -169,10 +174,45 @@ class Desk {
       case Ask::repair:
         answer.text(bench_->repair());
         return;
+      case Ask::share:
+        return share(answer);
+      case Ask::reach:
+        return reach(fields);
+      case Ask::reset:
+        for (PeerPart& part : parts_) part.reset();
+        if (bench_) bench_->keep_in_step(true);
+        return;
       case Ask::outputs:
         return send_outputs(fields, answer);
     }
     throw BrokenFrame("a request of unknown kind");
+  }
+
+  void share(FieldWriter& answer) {
+    for (const PeerShape& group : setup_.groups) {
+      parts_.emplace_back(device_, group);
+      put(answer, parts_.back().offer());
+    }
+  }
+
+  void reach(FieldReader& fields) {
+    for (std::size_t group = 0; group < parts_.size(); ++group) {
+      std::vector<PeerOffer> offers;
+      for (int rank = 0; rank < setup_.groups[group].ranks; ++rank)
+        offers.push_back(get<PeerOffer>(fields));
+      parts_[group].reach(offers);
+    }
+    for (std::size_t draw = 0; draw < setup_.draws.size(); ++draw)
+      for (std::size_t i = 0; i < setup_.places[draw].size(); ++i) {
+        const ArgumentPlace& place = setup_.places[draw][i];
+        if (place.group < 0) continue;
+        const void* const address =
+            parts_.at(static_cast<std::size_t>(place.group)).address(place.in_group);
+        detail::HostArray& bytes = setup_.draws[draw].trial->arguments[i].bytes;
+        if (bytes.size() != sizeof address) throw BrokenFrame("an address of another size");
+        std::memcpy(bytes.data(), &address, sizeof address);
+      }
+    bench_ = std::make_unique<DrawsBench>(std::exchange(setup_.draws, {}), device_);
   }
 
   void load(FieldReader& fields, FieldWriter& answer) {
@@ -204,6 +244,8 @@ class Desk {
 
   const OpenDevice open_;
   std::shared_ptr<Device> device_;
+  WorkerSetup setup_;  ///< until there is a bench
+  std::vector<PeerPart> parts_;
   std::unique_ptr<DrawsBench> bench_;
   std::map<std::uint64_t, std::shared_ptr<Rig>> rigs_;
   std::uint64_t rig_count_ = 0, kept_count_ = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <tuple>
@@ -38,15 +39,45 @@ WorkerDevice device_for_worker(const DeviceInfo& device, std::uint64_t reserve_b
   }
 }
 
+/// Arguments whose addresses are of symmetric memory, which the worker has of its own.
+struct SharedArguments {
+  std::vector<PeerShape> groups;
+  std::vector<std::uint64_t> numbers;  ///< of these, in this process
+  std::vector<std::vector<ArgumentPlace>> places;
+
+  int index_of(const PeerGroups::Found& found) {
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      if (numbers[i] == found.group) return static_cast<int>(i);
+    numbers.push_back(found.group);
+    groups.push_back(found.shape);
+    return static_cast<int>(groups.size() - 1);
+  }
+};
+
 /// Another process cannot reach the memory that a pointer of the program's leads to.
-std::vector<KernelData> draws_for_worker(const KernelDefinition& kernel,
-                                         std::span<const std::int64_t> problem,
-                                         std::uint64_t seed) {
-  std::vector<KernelData> draws = make_draws(kernel, problem, seed);
-  for (const Workload::Argument& argument : draws.front().trial->arguments)
-    if (argument.address)
-      throw CannotIsolate(format("kernel {} takes memory of this process", kernel.name));
-  return draws;
+/// @param places of the data
+SharedArguments shared_arguments(const KernelDefinition& kernel,
+                                 const std::vector<KernelData>& draws,
+                                 std::vector<std::vector<ArgumentPlace>> places,
+                                 const std::optional<StepPlace>& step) {
+  SharedArguments shared{.groups = {}, .numbers = {}, .places = std::move(places)};
+  for (std::size_t draw = 0; draw < draws.size(); ++draw)
+    for (std::size_t i = 0; i < shared.places[draw].size(); ++i) {
+      const Workload::Argument& argument = draws[draw].trial->arguments[i];
+      if (!argument.address) continue;
+      const void* address = nullptr;
+      std::memcpy(&address, argument.bytes.data(), sizeof address);
+      std::optional<PeerGroups::Found> found;
+      if (step && step->known) found = step->known->find(address, step->rank);
+      if (!found)
+        throw CannotIsolate(format("kernel {} takes memory of this process", kernel.name));
+      if (found->shape.ranks != step->ranks)
+        throw CannotIsolate(format("the symmetric memory of kernel {} has {} ranks, and {} tune it",
+                                   kernel.name, found->shape.ranks, step->ranks));
+      shared.places[draw][i].group = shared.index_of(*found);
+      shared.places[draw][i].in_group = found->place;
+    }
+  return shared;
 }
 
 std::vector<std::byte> number(std::uint64_t value) { return FieldWriter().integer(value).finish(); }
@@ -59,15 +90,19 @@ struct IsolatedBench::IsolatedRig final : Rig, WorkerRig {
 
 struct IsolatedBench::State {
   State(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-        const DeviceInfo& device, std::uint64_t seed, WorkerOptions options)
-      : draws(draws_for_worker(kernel, problem, seed)),
+        const DeviceInfo& device, std::uint64_t seed, WorkerOptions options,
+        const std::optional<StepPlace>& step)
+      : draws(make_draws(kernel, problem, seed)),
         data(draws),
+        shared(shared_arguments(kernel, draws, data.places(), step)),
         link(device,
              {.device = device_for_worker(device, options.reserve_bytes),
               .expects = static_cast<bool>(kernel.reference),
               .checks = static_cast<bool>(kernel.check),
               .draws = draws,
-              .places = data.places()},
+              .places = shared.places,
+              .in_step = step.has_value(),
+              .groups = shared.groups},
              data, options,
              [this](Ask what, std::uint64_t draw, std::span<const std::byte> answer) {
                return take_verdict(what, draw, answer);
@@ -91,14 +126,16 @@ struct IsolatedBench::State {
 
   std::vector<KernelData> draws;
   SharedData data;
+  const SharedArguments shared;
   WorkerLink link;
   /// Verdicts of the program's check, by worker, draw and the worker's name for the outputs.
   std::map<std::tuple<std::uint64_t, std::size_t, std::string>, Verdict> judged;
 };
 
 IsolatedBench::IsolatedBench(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-                             const DeviceInfo& device, std::uint64_t seed, WorkerOptions options)
-    : state_(std::make_unique<State>(kernel, problem, device, seed, std::move(options))) {}
+                             const DeviceInfo& device, std::uint64_t seed, WorkerOptions options,
+                             const std::optional<StepPlace>& step)
+    : state_(std::make_unique<State>(kernel, problem, device, seed, std::move(options), step)) {}
 
 IsolatedBench::~IsolatedBench() = default;
 
@@ -111,6 +148,10 @@ const KernelData& IsolatedBench::data(std::size_t draw) const noexcept {
   return state_->draws[draw];
 }
 bool IsolatedBench::shares_cpu() const noexcept { return state_->link.shares_cpu(); }
+WorkerLink& IsolatedBench::link() noexcept { return state_->link; }
+const std::vector<PeerShape>& IsolatedBench::groups() const noexcept {
+  return state_->shared.groups;
+}
 
 bool IsolatedBench::knows_results() const noexcept {
   const Judge& judge = state_->draws.front().judge;

@@ -4,16 +4,27 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "kiln/device.hpp"
+#include "runtime/device/peer_groups.hpp"
 #include "runtime/measure/problem_bench.hpp"
 #include "runtime/worker/isolation.hpp"
 
 namespace kiln::runtime {
+
+class WorkerLink;
+
+/// The rank whose trials run at the same time as those of other ranks, and the symmetric memory
+/// that addresses may be of.
+struct StepPlace {
+  int rank = 0, ranks = 1;
+  const PeerGroups* known = nullptr;  ///< null: the device has none
+};
 
 /// The worker has the device, the data and the modules; `reference` and `check` are the program's,
 /// and run here. The worker is asked for one thing at a time, so what it has not answered is what
@@ -24,10 +35,11 @@ class IsolatedBench final : public ProblemBench {
  public:
   /// Whether a worker opens devices of this kind.
   static bool opens(const DeviceInfo& device);
-  /// Makes the data, and starts the worker. @throws CannotIsolate; UserError as make_data.
-  /// @pre `kernel` outlives it
+  /// Makes the data, and starts the worker. `step`: where trials run in step.
+  /// @throws CannotIsolate; UserError as make_data. @pre `kernel` outlives it
   IsolatedBench(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-                const DeviceInfo& device, std::uint64_t seed, WorkerOptions options);
+                const DeviceInfo& device, std::uint64_t seed, WorkerOptions options,
+                const std::optional<StepPlace>& step = {});
   ~IsolatedBench() override;
 
   std::size_t draws() const noexcept override;
@@ -52,6 +64,10 @@ class IsolatedBench final : public ProblemBench {
   /// False: a fault costs the worker its device, and the program nothing.
   bool lost() noexcept override { return false; }
   bool shares_cpu() const noexcept override;
+
+  WorkerLink& link() noexcept;
+  /// The symmetric memory that the worker has with others.
+  const std::vector<PeerShape>& groups() const noexcept;
 
  private:
   struct IsolatedRig;

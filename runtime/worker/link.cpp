@@ -28,6 +28,8 @@ constexpr std::uint64_t kLeastMemory = std::uint64_t{256} << 20,
 /// Trials that ended a worker, but not the next one. After so many there is no other worker: a
 /// tuning must end, whatever kills its workers.
 constexpr std::size_t kMostExcused = 50;
+/// Seconds: for what should have been answered before.
+constexpr double kAtOnce = 1e-3;
 
 const char* name_of(Ask ask) {
   switch (ask) {
@@ -51,6 +53,9 @@ const char* name_of(Ask ask) {
     case Ask::let_overlap:
     case Ask::most_launches:
     case Ask::forget_recording:
+    case Ask::share:
+    case Ask::reach:
+    case Ask::reset:
       break;
   }
   return "other";
@@ -90,6 +95,7 @@ WorkerLink::WorkerLink(const DeviceInfo& device, WorkerSetup setup, SharedData& 
       setup_(std::move(setup)) {
   if (::access(options_.executable.c_str(), X_OK) != 0)
     throw CannotIsolate(options_.executable.string() + " is missing");
+  if (setup_.in_step) return;
   try {
     start();
   } catch (const CannotIsolate&) {
@@ -105,9 +111,8 @@ void WorkerLink::start() {
   launched_.clear();
   timed_.clear();
   ++generation_;
-  const double seconds = kStart + static_cast<double>(data_.bytes()) / kBytesPerSecond;
   worker_ = std::make_unique<WorkerProcess>(options_.executable, setup_.pack(), data_.descriptor(),
-                                            TimeLimit(seconds, Clock::now()));
+                                            TimeLimit(start_seconds(), Clock::now()));
   WorkerGreeting greeting;
   try {
     greeting = WorkerGreeting::unpack(worker_->greeting());
@@ -122,22 +127,68 @@ void WorkerLink::start() {
   }
   shares_cpu_ = greeting.shares_cpu;
   allow();
-  configure();
+  if (!setup_.in_step) configure();
 }
 
-void WorkerLink::start_again() {
-  if (!lost_.empty()) throw BenchLost(lost_);
+double WorkerLink::start_seconds() const {
+  return kStart + static_cast<double>(data_.bytes()) / kBytesPerSecond;
+}
+
+/// Why it cannot be; empty: it has been.
+std::string WorkerLink::try_to_start() {
   std::string why;
   for (int tried = 0; tried < kStarts; ++tried) {
     if (tried > 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     try {
-      return start();
+      start();
+      return {};
     } catch (const std::exception& error) {
       worker_.reset();
       why = error.what();
     }
   }
-  give_up(format("no worker can be started any more: {}", why));
+  return why;
+}
+
+void WorkerLink::start_again() {
+  if (setup_.in_step) throw TrialFault(CandidateStatus::crashed, "its worker has ended before");
+  if (!lost_.empty()) throw BenchLost(lost_);
+  if (const std::string why = try_to_start(); !why.empty())
+    give_up(format("no worker can be started any more: {}", why));
+}
+
+void WorkerLink::renew(std::function<void()> give_up, std::function<bool()> given_up) {
+  given_up_ = std::move(given_up);
+  worker_.reset();
+  ended_.reset();
+  give_up_ = std::move(give_up);
+  step_ = {};
+  if (const std::string why = try_to_start(); !why.empty())
+    throw CannotIsolate(format("{} {}", options_.executable.string(), why));
+}
+
+void WorkerLink::begin_step(double seconds) {
+  step_seconds_ = seconds;
+  step_ = TimeLimit(seconds, Clock::now());
+}
+
+std::vector<std::byte> WorkerLink::ask_group(Ask what, std::span<const std::byte> arguments) {
+  if (!worker_) start_again();
+  try {
+    std::vector<std::byte> answer = send(what, arguments);
+    if (what == Ask::reach) configure();  // it has a bench now
+    return answer;
+  } catch (const WorkerEnd& end) {
+    end_worker(nullptr);
+    note_end(end);
+    throw;
+  }
+}
+
+void WorkerLink::note_end(const WorkerEnd& end) {
+  if (!setup_.in_step) return;
+  ended_ = end;
+  give_up_();
 }
 
 void WorkerLink::give_up(const std::string& why) {
@@ -171,7 +222,10 @@ void WorkerLink::note_warnings(std::span<const std::byte> answer) {
 
 WorkerLink::Allowance WorkerLink::allowance() const {
   if (options_.memory > 0) return {options_.memory};
-  const std::uint64_t wanted = kUsualMemory + 4 * data_.bytes() + workspace_;
+  std::uint64_t shared = 0;  // with other ranks, of which all that it has touched counts
+  for (const PeerShape& group : setup_.groups)
+    shared += static_cast<std::uint64_t>(group.ranks) * group.bytes;
+  const std::uint64_t wanted = kUsualMemory + 4 * data_.bytes() + workspace_ + shared;
   const auto there = options_.available ? options_.available() : available_memory();
   if (!there) return {wanted};
   const auto spare = static_cast<std::uint64_t>(std::max<std::int64_t>(0, *there)) / 4 * 3;
@@ -186,6 +240,7 @@ void WorkerLink::allow() {
 }
 
 WorkerLink::Allowed WorkerLink::allowed(Ask what) const {
+  if (step_.at()) return {std::max(step_.left(), kAtOnce)};
   double most = options_.candidate_seconds;
   if (!(most > 0)) most = usual_limit(longest_);
   const bool cut = options_.most_seconds > 0 && longest_ > 0 && options_.most_seconds < most;
@@ -201,7 +256,10 @@ std::vector<std::byte> WorkerLink::send(Ask what, std::span<const std::byte> arg
   std::vector<std::byte> request = FieldWriter().integer(static_cast<std::uint64_t>(what)).finish();
   request.insert(request.end(), arguments.begin(), arguments.end());
   const auto begin = Clock::now();
-  const std::vector<std::byte> answer = worker_->ask(request, TimeLimit(allowed_.seconds, begin));
+  const double over = step_.at() ? std::chrono::duration<double>(begin - *step_.at()).count() : 0;
+  const WorkerProcess::Late late{give_up_, std::clamp(kGrace - over, kAtOnce, kGrace)};
+  const std::vector<std::byte> answer =
+      worker_->ask(request, TimeLimit(allowed_.seconds, begin), setup_.in_step ? &late : nullptr);
   const Said said = read_answer(answer, [](FieldReader& fields) {
     const auto first = static_cast<Said>(fields.integer());
     if (first == Said::lost)
@@ -240,6 +298,10 @@ auto WorkerLink::attempt(WorkerRig& rig, const Work& work) {
     } catch (const WorkerEnd& end) {
       const bool was_alone = alone(rig);
       end_worker(&rig);
+      if (setup_.in_step) {
+        note_end(end);
+        blame(end);
+      }
       const std::string when = done_to_it(last_);
       if (end.how() == How::late && allowed_.cut)
         throw TrialCut(allowed_.seconds,
@@ -252,16 +314,24 @@ auto WorkerLink::attempt(WorkerRig& rig, const Work& work) {
                    "one {}",
                    excused_, end.what()));
       }
-      if (end.how() == How::late)
-        throw TrialFault(CandidateStatus::hung,
-                         format("it did not end within {:.3g} s while {}", allowed_.seconds, when));
-      std::string why = format("while {}, its worker {}", when, end.what());
-      // Where the machine had more to spare, it might have ended.
-      if (end.how() == How::too_large && scarce_)
-        throw OutOfMemory(why + ", because the machine has little to spare now");
-      throw TrialFault(status_after(end.how()), why);
+      blame(end);
     }
   }
+}
+
+/// What was done last has ended the worker.
+void WorkerLink::blame(const WorkerEnd& end) const {
+  using How = WorkerEnd::How;
+  const std::string when = done_to_it(last_);
+  if (end.how() == How::late)
+    throw TrialFault(CandidateStatus::hung,
+                     format("it did not end within {:.3g} s while {}",
+                            step_.at() ? step_seconds_ : allowed_.seconds, when));
+  const std::string why = format("while {}, its worker {}", when, end.what());
+  // Where the machine had more to spare, it might have ended.
+  if (end.how() == How::too_large && scarce_)
+    throw OutOfMemory(why + ", because the machine has little to spare now");
+  throw TrialFault(status_after(end.how()), why);
 }
 
 std::optional<Refusal> WorkerLink::load(WorkerRig& rig) {
@@ -296,6 +366,8 @@ std::optional<Refusal> WorkerLink::load_now(WorkerRig& rig) {
 
 /// Loads the rig again where its worker is gone, and has it as it was there.
 void WorkerLink::make_ready(WorkerRig& rig) {
+  // What was launched now could signal ranks that still wait, and hide what they wait for.
+  if (setup_.in_step && given_up_()) throw TrialFault(CandidateStatus::hung, "a rank gave up");
   if (!worker_) start_again();
   if (rig.dropped.lock() == dropped_) return;
   if (const auto refusal = load_now(rig)) {
@@ -355,8 +427,9 @@ std::optional<std::vector<std::byte>> WorkerLink::ask(Ask what,
   if (!worker_) return {};
   try {
     return send(what, arguments);
-  } catch (const WorkerEnd&) {
+  } catch (const WorkerEnd& end) {
     end_worker(nullptr);
+    note_end(end);
     ++excused_;
     return {};
   }

@@ -13,6 +13,7 @@
 
 #include "kiln/device.hpp"
 #include "runtime/measure/bench.hpp"
+#include "runtime/support/time_limit.hpp"
 #include "runtime/worker/isolation.hpp"
 #include "runtime/worker/shared_data.hpp"
 #include "runtime/worker/worker_process.hpp"
@@ -52,7 +53,8 @@ using TakeVerdict =
 /// Not thread-safe.
 class WorkerLink {
  public:
-  /// Starts the worker. @throws CannotIsolate
+  /// Starts the worker; where it works in step, renew() does.
+  /// @throws CannotIsolate
   WorkerLink(const DeviceInfo& device, WorkerSetup setup, SharedData& data, WorkerOptions options,
              TakeVerdict take_verdict);
 
@@ -78,6 +80,27 @@ class WorkerLink {
     return send(what, arguments);
   }
 
+  /// Where the worker works in step (WorkerSetup::in_step): one that ends is not replaced, and a
+  /// trial does not run again. What becomes of both, all ranks decide.
+  ///
+  /// Ends the worker, and starts another. `give_up`: called when that has ended, or is late,
+  /// because others wait for it. `given_up`: whether a rank has called that; then nothing is
+  /// launched any more. @throws CannotIsolate
+  void renew(std::function<void()> give_up, std::function<bool()> given_up);
+  void end_group() noexcept { worker_.reset(); }
+  /// Seconds that it has to answer once its kernels need not wait for others any more.
+  static constexpr double kGrace = 2;
+  /// All that is asked from now on must be answered in so many seconds. Once they are over,
+  /// `give_up` is called, and the worker has kGrace.
+  void begin_step(double seconds);
+  /// Asks for what is done about its symmetric memory. @throws WorkerEnd; EnvironmentError with the
+  /// worker's words
+  std::vector<std::byte> ask_group(Ask what, std::span<const std::byte> arguments = {});
+  bool has_worker() const noexcept { return worker_ != nullptr; }
+  /// How the worker has ended since renew(); nothing: it has not, or somebody has ended it here.
+  const std::optional<WorkerEnd>& ended() const noexcept { return ended_; }
+  double start_seconds() const;
+
   void forget_recording(WorkerRig& rig);
   void keep_cold(bool cold, const TimeLimit& deadline);
   void let_overlap(bool overlap);
@@ -101,6 +124,9 @@ class WorkerLink {
 
   void start();
   void start_again();
+  std::string try_to_start();
+  void note_end(const WorkerEnd& end);
+  [[noreturn]] void blame(const WorkerEnd& end) const;
   void configure();
   template <class Work>
   auto attempt(WorkerRig& rig, const Work& work);
@@ -142,6 +168,11 @@ class WorkerLink {
   TimeLimit deadline_;       ///< of keep_cold
   double longest_ = 0;       ///< seconds that a verification or a sample took; 0: none has ended
   std::size_t excused_ = 0;  ///< trials that ended a worker, but not the next one
+  std::function<void()> give_up_;   ///< as renew()
+  std::function<bool()> given_up_;  ///< likewise
+  double step_seconds_ = 0;         ///< as begin_step()
+  TimeLimit step_;                  ///< when they are over
+  std::optional<WorkerEnd> ended_;  ///< in step
 };
 
 }  // namespace kiln::runtime

@@ -9,7 +9,7 @@ namespace kiln::runtime {
 
 namespace {
 
-constexpr int kProtocol = 2;
+constexpr int kProtocol = 3;
 
 /// What an argument is, apart from its bytes.
 struct ArgumentShape {
@@ -115,6 +115,8 @@ std::vector<std::byte> WorkerSetup::pack() const {
       put(fields, places[draw][i]);
     }
   }
+  fields.integer(in_step ? 1 : 0);
+  put_list(fields, groups);
   return fields.finish();
 }
 
@@ -139,6 +141,8 @@ WorkerSetup WorkerSetup::unpack(std::span<const std::byte> bytes) {
       places.push_back(get<ArgumentPlace>(fields));
     }
   }
+  setup.in_step = fields.integer() != 0;
+  setup.groups = get_list<PeerShape>(fields);
   fields.finish();
   if (setup.draws.empty()) throw BrokenFrame("a problem without data");
   return setup;

@@ -14,6 +14,7 @@
 #include "runtime/measure/trial_data.hpp"
 #include "runtime/measure/verify.hpp"
 #include "runtime/processes/frame.hpp"
+#include "runtime/worker/peer_part.hpp"
 
 namespace kiln::runtime {
 
@@ -48,6 +49,9 @@ struct WorkerDevice {
 /// known; inputs have no such place.
 struct ArgumentPlace {
   std::uint64_t given = 0, expected = 0;
+  /// Of WorkerSetup::groups: the argument is that place of it. -1: it holds what is given.
+  int group = -1;
+  PeerPlace in_group{};
 };
 
 struct WorkerSetup {
@@ -58,6 +62,10 @@ struct WorkerSetup {
   bool checks = false;                             ///< outputs are judged in the program
   std::vector<KernelData> draws;                   ///< without contents, variables and judges
   std::vector<std::vector<ArgumentPlace>> places;  ///< by draw, by argument
+  /// Its trials run at the same time as those of other ranks' workers: it has a bench once it has
+  /// reached their memory (Ask::reach).
+  bool in_step = false;
+  std::vector<PeerShape> groups{};  ///< symmetric memory that it has with them
 
   std::vector<std::byte> pack() const;
   /// The arguments' bytes are there, but hold nothing. @throws BrokenFrame
@@ -87,6 +95,9 @@ enum class Ask : std::uint64_t {
   record,            ///< rig, launches; answers whether it was
   forget_recording,  ///< rig
   repair,            ///< answers what was changed
+  share,             ///< answers how others reach its symmetric memory, by group
+  reach,             ///< the same of all ranks, by group
+  reset,             ///< all flags to 0, of each group
   outputs            ///< draw, argument, whether defined, offset, count; answers bytes
 };
 

@@ -22,16 +22,16 @@ WorkerProcess::WorkerProcess(const std::filesystem::path& executable,
                              std::span<const std::byte> setup, int data, const TimeLimit& limit)
     : child_(executable, data) {
   constexpr std::uint64_t kThreads = 1;
-  greeting_ =
-      exchange(FrameKind::setup, FieldWriter().integer(kThreads).bytes(setup).finish(), limit)
-          .payload;
+  greeting_ = exchange(FrameKind::setup, FieldWriter().integer(kThreads).bytes(setup).finish(),
+                       limit, nullptr)
+                  .payload;
   at_first_ = child_.resident_bytes();
 }
 
 std::vector<std::byte> WorkerProcess::ask(std::span<const std::byte> request,
-                                          const TimeLimit& limit) {
+                                          const TimeLimit& limit, const Late* late) {
   ++asked_;
-  const Frame frame = exchange(FrameKind::request, request, limit);
+  const Frame frame = exchange(FrameKind::request, request, limit, late);
   try {
     FieldReader fields(frame.payload);
     fields.integer();  // its memory, which is watched all the time
@@ -43,8 +43,8 @@ std::vector<std::byte> WorkerProcess::ask(std::span<const std::byte> request,
   }
 }
 
-Frame WorkerProcess::exchange(FrameKind kind, std::span<const std::byte> payload,
-                              const TimeLimit& limit) {
+Frame WorkerProcess::exchange(FrameKind kind, std::span<const std::byte> payload, TimeLimit limit,
+                              const Late* late) {
   std::vector<std::byte> bytes;
   put_frame(bytes, kind, asked_, payload);
   const FrameKind awaited = kind == FrameKind::setup ? FrameKind::hello : FrameKind::answer;
@@ -60,6 +60,11 @@ Frame WorkerProcess::exchange(FrameKind kind, std::span<const std::byte> payload
     if (auto frame = read()) {
       if (frame->kind == awaited && frame->id == asked_) return *std::move(frame);
       lose(ChildProcess::End::now, "sent what it was not asked for");
+    }
+    if (limit.passed() && late) {
+      const Late& now = *std::exchange(late, nullptr);
+      now.tell();
+      limit = TimeLimit(now.seconds, Clock::now());
     }
     if (limit.passed()) {
       const bool stopped = child_.stopped();

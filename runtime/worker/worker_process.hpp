@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -49,11 +50,18 @@ class WorkerProcess {
   /// works.
   void allow(std::uint64_t bytes) { most_ = at_first_ + bytes; }
 
+  /// What is done about an answer that does not come in time.
+  struct Late {
+    std::function<void()> tell;  ///< called once
+    double seconds = 0;          ///< that it has after that
+  };
   /// Waits for the answer. @throws WorkerEnd: the process is gone, and the object of no further use
-  std::vector<std::byte> ask(std::span<const std::byte> request, const TimeLimit& limit);
+  std::vector<std::byte> ask(std::span<const std::byte> request, const TimeLimit& limit,
+                             const Late* late = nullptr);
 
  private:
-  Frame exchange(FrameKind kind, std::span<const std::byte> payload, const TimeLimit& limit);
+  Frame exchange(FrameKind kind, std::span<const std::byte> payload, TimeLimit limit,
+                 const Late* late);
   std::optional<Frame> read();
   [[noreturn]] void lose(ChildProcess::End how, const std::string& why = {},
                          WorkerEnd::How as = WorkerEnd::How::fault);

@@ -137,6 +137,56 @@ TEST_CASE("in step: the same launches everywhere, and what fails on one is skipp
   CHECK(job[0].device->launches > 0);
 }
 
+TEST_CASE("in step: every draw is launched, whatever becomes of one on one rank",
+          "[runtime][ranks]") {
+  Job job(2);
+  job.in_step();
+  KernelDefinition kernel = doubling();
+  kernel.draws = {1, 1, 1};
+  for (const int r : {0, 1}) {
+    job[r].of(8).seconds = 0.1 * kMs;
+    job[r].of(4).seconds = 0.5 * kMs;
+  }
+  const int fails = GENERATE(0, 1, 4);  // launches before it: of the verification, or timed
+  SECTION("it is wrong") {
+    job[1].of(8).run = [fails, n = 0](void** args) mutable {
+      compute_doubling(args);
+      if (n++ == fails) (*static_cast<float**>(args[fails < 3 ? 0 : 1]))[0] = -1;
+    };
+  }
+  SECTION("it cannot be launched") {
+    job[1].device->on_launch = [fails, n = 0](const std::string& entry, void**) mutable {
+      if (entry == "k<8, 0>" && n++ == fails) throw EnvironmentError("refused");
+    };
+  }
+  const auto results = job.run<TuneResult>(
+      [&](Process& process, int) { return process.runtime().tuned(kernel).tune({64}); });
+  check_plan(results, 4);
+  CHECK(job[0].device->launches == job[1].device->launches);
+}
+
+TEST_CASE("in step: the program's functions run on the thread that tunes", "[runtime][ranks]") {
+  Job job(2);
+  job.in_step();
+  Findings findings;
+  job.run<bool>([&](Process& process, int) {
+    const std::thread::id mine = std::this_thread::get_id();
+    KernelDefinition kernel = doubling();
+    kernel.reference = [&, right = kernel.reference](auto problem, auto args) {
+      findings.check(std::this_thread::get_id() == mine);
+      right(problem, args);
+    };
+    kernel.workload = [&, data = kernel.workload](auto problem, Workload& w) {
+      findings.check(std::this_thread::get_id() == mine);
+      data(problem, w);
+    };
+    process.options.compile_threads = 4;
+    process.runtime().tuned(kernel).tune({64});
+    return true;
+  });
+  CHECK(findings.wrong() == "");
+}
+
 TEST_CASE("in step: memory that one rank lacks now is no failure of the candidate",
           "[runtime][ranks]") {
   Job job(2);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "kiln/peers.cuh"
 #include "runtime/device/device.hpp"
@@ -30,6 +31,15 @@ struct RankMemory {
   const std::unique_ptr<PeerMemory> data;
   const std::unique_ptr<PeerMemory> control;  ///< a PeersControl, in the host's memory
 };
+
+struct ReachedMemory;
+
+/// Writes what kernels read of all ranks (kiln::Peers) to the begin of `own`.
+/// @param control as kernels of the device see it
+void write_view(const RankMemory& own, PeersControl* control, const SymmetricLayout& layout,
+                int rank, unsigned flags, std::span<const ReachedMemory> ranks);
+/// All flags, counters and the notice of `own` are 0 again. Waits for the device.
+void clear_flags(const RankMemory& own, const SymmetricLayout& layout);
 
 /// Ranks of one process find each other's memory by a number.
 std::uint64_t publish(const std::shared_ptr<const RankMemory>& memory);

@@ -1,8 +1,10 @@
-#include "runtime/symmetric/rank_memory.hpp"
+#include "runtime/device/rank_memory.hpp"
 
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "runtime/device/host/shared_memory.hpp"
 
@@ -40,6 +42,34 @@ RankMemory::RankMemory(std::shared_ptr<Device> on, std::size_t bytes, PeerScope 
     : device(std::move(on)),
       data(device->peer_access()->share(bytes, scope)),
       control(create_shared_memory(sizeof(PeersControl), scope)) {}
+
+void write_view(const RankMemory& own, PeersControl* control, const SymmetricLayout& layout,
+                int rank, unsigned flags, std::span<const ReachedMemory> ranks) {
+  auto* const base = static_cast<std::byte*>(own.data->data());
+  const Peers view{rank,
+                   static_cast<int>(ranks.size()),
+                   flags,
+                   control,
+                   reinterpret_cast<const Peers::Peer*>(base + sizeof(Peers)),
+                   reinterpret_cast<unsigned*>(base + layout.counters_at),
+                   reinterpret_cast<PeersNotice*>(base + layout.notice_at)};
+  std::vector<std::byte> bytes(sizeof view + ranks.size() * sizeof(Peers::Peer));
+  std::memcpy(bytes.data(), &view, sizeof view);
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    std::byte* const theirs = ranks[r].data_address();
+    const Peers::Peer peer{theirs + layout.data_at,
+                           reinterpret_cast<unsigned*>(theirs + layout.flags_at)};
+    std::memcpy(bytes.data() + sizeof view + r * sizeof peer, &peer, sizeof peer);
+  }
+  own.device->copy_to_device(base, bytes.data(), bytes.size());
+}
+
+void clear_flags(const RankMemory& own, const SymmetricLayout& layout) {
+  const Stream stream = own.device->tuning_stream();
+  own.device->fill(static_cast<std::byte*>(own.data->data()) + layout.flags_at, std::byte{0},
+                   layout.data_at - layout.flags_at, stream);
+  own.device->synchronize(stream);
+}
 
 std::uint64_t publish(const std::shared_ptr<const RankMemory>& memory) {
   Published& all = published();

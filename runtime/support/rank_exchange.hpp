@@ -1,0 +1,60 @@
+// What ranks tell each other outside of an agreement: plain structs, gathered from all ranks.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "kiln/communicator.hpp"
+
+namespace kiln::runtime {
+
+/// A text that fits a message; longer ones are cut.
+struct ShortText {
+  std::array<char, 400> characters{};
+
+  ShortText() = default;
+  explicit ShortText(std::string_view text) noexcept;
+  std::string text() const { return characters.data(); }
+  bool empty() const noexcept { return characters[0] == '\0'; }
+};
+
+/// Gathers what all ranks say. After the first failure the communicator is aborted, and each
+/// further call fails.
+class Exchange {
+ public:
+  /// @param subject what it is about, for errors
+  Exchange(std::shared_ptr<Communicator> ranks, std::string subject)
+      : ranks_(std::move(ranks)), subject_(std::move(subject)) {}
+
+  int rank() const noexcept { return ranks_->rank(); }
+  int size() const noexcept { return ranks_->size(); }
+  bool broken() const noexcept { return broken_; }
+  auto turn() { return ranks_->turn(); }
+
+  /// By rank. @throws EnvironmentError naming the ranks at fault
+  template <class Message>
+  std::vector<Message> all(const Message& mine, Deadline deadline) {
+    static_assert(std::is_trivially_copyable_v<Message>);
+    std::vector<Message> messages(static_cast<std::size_t>(size()));
+    gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(messages)),
+           deadline);
+    return messages;
+  }
+
+ private:
+  void gather(std::span<const std::byte> mine, std::span<std::byte> all, Deadline deadline);
+
+  std::shared_ptr<Communicator> ranks_;
+  std::string subject_;
+  bool broken_ = false;
+};
+
+}  // namespace kiln::runtime

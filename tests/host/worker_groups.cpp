@@ -1,0 +1,390 @@
+// Ranks that tune kernels which communicate, each candidate in the workers of all ranks: what ends
+// a worker, or makes the others wait for ever, costs a candidate on all ranks, and nothing else.
+// Ranks are threads, or processes.
+// Ends with "candidates of ranks: faults tried N, jobs lost N, hangs N".
+//   worker_groups [--only TEXT]
+// Started by itself as `worker_groups --rank FOLDER CASE RANK SIZE` it is one rank. Exit 77: this
+// build cannot run kernels on the host.
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <thread>
+
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "codegen/llvm_plugin.hpp"
+#include "folder_communicator.hpp"
+#include "kiln/communicators.hpp"
+#include "temporary_directory.hpp"
+#include "trouble.hpp"
+
+using namespace kiln;
+using namespace kiln::test;
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+constexpr double kCandidateSeconds = 2;
+
+double timeout_factor() {
+  const char* text = std::getenv("KILN_TIMEOUT_FACTOR");
+  return std::max(1.0, text ? std::atof(text) : 1);
+}
+
+enum Behaviour : std::int64_t { slow, fast, null, loops, silent, wrong, exits, stray };
+
+/// Each rank signals the next one and waits for the one before: what one does wrong, it does on
+/// one rank alone.
+constexpr const char* kMeeting = R"(
+#include <kiln/peers.cuh>
+extern "C" __device__ void _exit(int);
+enum Mode { slow, fast, null, loops, silent, wrong, exits, stray };
+__device__ int zero = 0;
+template <int mode>
+__global__ void meeting(int* out, const kiln::Peers* peers, int* shared, const int*) {
+  const kiln::Peers& p = *peers;
+  if (threadIdx.x != 0) return;
+  const bool odd = p.rank == p.size - 1;
+  const unsigned epoch = ++*p.counters;
+  if (mode == null && odd) *reinterpret_cast<volatile int*>(8) = 1;
+  if (mode == exits && odd) _exit(0);
+  if (mode == loops && odd) while (*(volatile int*)&zero == 0) {}
+  if (mode == stray && odd) *const_cast<unsigned*>(&p.control->aborted) = 77;
+  if (mode == slow)
+    for (int k = 0; k < 20000000; ++k) *(volatile int*)&zero = 0;
+  const int next = (p.rank + 1) % p.size, before = (p.rank + p.size - 1) % p.size;
+  static_cast<int*>(kiln::peer_data(p, next))[1] = 100 + p.rank;
+  if (mode != silent || p.rank != 0) kiln::signal(p, next, 1, epoch);
+  if (!kiln::wait(p, before, 1, epoch)) return;
+  *out = shared[1] == 100 + before && !(mode == wrong && odd) ? 7 : 8;
+}
+)";
+
+/// `stranger`: memory of the program that is not symmetric; null: there is none.
+KernelDefinition meeting(const SymmetricMemory& memory, const std::vector<std::int64_t>& modes,
+                         const int* stranger = nullptr) {
+  KernelDefinition k;
+  k.name = "meeting";
+  k.source.text = kMeeting;
+  k.entry = "meeting";
+  k.arguments = {"int*", "const kiln::Peers*", "int*", "const int*"};
+  k.space.parameter("mode", modes, slow);
+  k.problem_fields = {"n"};
+  k.launch = [](auto, auto) { return Launch{{1}, {32}}; };
+  k.workload = [&memory, stranger](auto, Workload& w) {
+    w.output<int>(1).address(memory.peers()).address(memory.data());
+    if (stranger)
+      w.address(stranger);
+    else
+      w.address(memory.data(0));
+  };
+  k.reference = [](auto, std::span<void* const> args) { *static_cast<int*>(args[0]) = 7; };
+  return k;
+}
+
+struct Fault {
+  std::int64_t mode;
+  CandidateStatus status;
+  const char* says;
+};
+const std::vector<Fault> kFaults = {
+    {null, CandidateStatus::crashed, "SIGSEGV"},
+    {exits, CandidateStatus::crashed, "exit code 0"},
+    {loops, CandidateStatus::hung, "it did not end within 2 s"},
+    {silent, CandidateStatus::hung, "gave up"},
+    {wrong, CandidateStatus::wrong_result, "element"},
+    {stray, CandidateStatus::hung, "symmetric memory: "},
+};
+
+/// What is tried: which modes, and with what options.
+struct Case {
+  const char* name;
+  std::vector<std::int64_t> modes;  ///< besides slow and fast
+  int odd_isolation = -1;           ///< of the last rank; -1: as the others
+  bool stranger = false;            ///< the kernel takes other memory of the program
+  bool killed = false;              ///< the last rank, while the workers run
+};
+std::vector<Case> cases() {
+  std::vector<Case> all{{"nothing", {}}};
+  for (const Fault& fault : kFaults) all.push_back({"one fault", {fault.mode}});
+  all.push_back({"all faults", {null, exits, loops, silent, wrong, stray}});
+  all.push_back({"off on one rank", {silent}, static_cast<int>(Isolation::off)});
+  all.push_back({"memory of the program", {silent}, -1, true});
+  all.push_back({"a rank is killed", {loops}, -1, false, true});
+  return all;
+}
+
+/// Collects what is wrong on a rank.
+struct Wrong {
+  std::string text;
+  void unless(bool right, const std::string& what) {
+    if (!right) text += what + "; ";
+  }
+};
+
+/// When its worker is there, this process ends; it says which one that was.
+void end_with_worker(const fs::path& note) {
+  std::thread([note] {
+    for (;; std::this_thread::sleep_for(std::chrono::milliseconds(5)))
+      if (const auto workers = trouble::children(); !workers.empty()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(500));
+        std::ofstream(note) << workers.front() << std::flush;
+        ::raise(SIGKILL);
+      }
+  }).detach();
+}
+
+/// @returns what is wrong, then what must be equal on all ranks
+std::pair<std::string, std::string> work(const Case& c, const std::shared_ptr<Communicator>& ranks,
+                                         const fs::path& store) {
+  const int rank = ranks->rank(), size = ranks->size();
+  const bool odd = rank == size - 1;
+  RuntimeOptions o;
+  o.device = "host";
+  o.store.directory = store;
+  o.mode = kiln::Mode::untuned;
+  o.compile_processes = 0;
+  o.isolation =
+      odd && c.odd_isolation >= 0 ? static_cast<Isolation>(c.odd_isolation) : Isolation::always;
+  const bool here = c.odd_isolation >= 0 || c.stranger;  // candidates cannot run in workers
+  TuneOptions tuning;
+  tuning.ranks = ranks;
+  tuning.candidate_seconds = kCandidateSeconds;
+  tuning.together.lockstep = true;
+  tuning.together.step_seconds = 20 * timeout_factor();
+  if (c.killed) tuning.together.step_seconds = 3;
+  std::vector<std::int64_t> modes{slow, fast};
+  modes.insert(modes.end(), c.modes.begin(), c.modes.end());
+  static const int kStranger = 0;
+
+  Wrong wrongs;
+  std::string same;
+  const auto look_at = [&](const TuneResult& result) {
+    for (const Candidate& candidate : result.candidates) {
+      const std::int64_t mode = candidate.config.front();
+      const auto fault =
+          std::ranges::find(kFaults, mode, [](const Fault& one) { return one.mode; });
+      const bool faulty = fault != kFaults.end();
+      const std::string of = "mode " + std::to_string(mode) + " is " + to_string(candidate.status) +
+                             ": " + candidate.reason;
+      wrongs.unless(candidate.status == (faulty ? fault->status : CandidateStatus::measured), of);
+      if (!here && faulty)
+        wrongs.unless(candidate.reason.find(fault->says) != std::string::npos, of);
+      if (!here) same += of + "\n";
+    }
+    wrongs.unless(result.winner().config == Values{fast}, "another winner");
+    wrongs.unless(result.agreed && result.agreed->outcome == RankReport::Outcome::plan, "no plan");
+    same += result.agreed->plan_digest + "\n";
+    const bool warned = std::ranges::any_of(result.warnings, [](const std::string& text) {
+      return text.find("candidates run in this process, not in workers: ") != std::string::npos;
+    });
+    wrongs.unless(warned == here, here ? "no warning" : "a warning");
+  };
+  const auto run = [&](const Runtime& runtime, bool more) {
+    SymmetricMemory memory(runtime, ranks,
+                           {.bytes = 64, .flags = 2, .seconds = 60 * timeout_factor()});
+    std::vector<std::int64_t> all = modes;
+    if (more) all.push_back(100);
+    const DynamicTuned kernel =
+        runtime.tuned(meeting(memory, all, c.stranger ? &kStranger : nullptr));
+    tuning.together.guard = memory.guard(kCandidateSeconds);
+    const auto begin = Clock::now();
+    const TuneResult result = kernel.tune({1}, tuning);
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (c.killed) {
+      wrongs.unless(result.agreed->outcome == RankReport::Outcome::defaults, "a plan");
+      wrongs.unless(seconds < 60 * timeout_factor(), "it took " + std::to_string(seconds) + " s");
+      return;
+    }
+    if (more) {  // what is on record is not tried again
+      wrongs.unless(result.candidates.size() == all.size(), "another space");
+      for (const Candidate& candidate : result.candidates)
+        if (candidate.config.front() == 100)
+          wrongs.unless(candidate.status == CandidateStatus::measured, "the new one was not tried");
+      wrongs.unless(seconds < kCandidateSeconds + 10 * timeout_factor(), "hung again");
+      wrongs.unless(memory.peers()->counters[0] == 0, "a candidate ran here after a fault");
+      return;
+    }
+    look_at(result);
+    wrongs.unless((memory.peers()->counters[0] == 0) == !here, "candidates ran in another place");
+    // The program's own memory and communicator are as they were.
+    int out = 0;
+    memory.within(deadline_in(60 * timeout_factor()), [&] {
+      kernel({}, {1}, &out, memory.peers(), static_cast<int*>(memory.data()),
+             static_cast<const int*>(c.stranger ? &kStranger : memory.data(0)));
+      runtime.synchronize();
+    });
+    wrongs.unless(out == 7, "the launch was wrong");
+    memory.close();
+  };
+  {
+    const Runtime runtime(o);
+    if (c.killed && odd) end_with_worker(store.string() + ".worker");
+    run(runtime, false);
+  }
+  if (!c.modes.empty() && !here && !c.killed) {
+    o.isolation = Isolation::after_fault;
+    const Runtime runtime(o);
+    const bool faulted = std::ranges::any_of(c.modes, [](std::int64_t m) { return m != wrong; });
+    if (faulted) run(runtime, true);
+  }
+  return {wrongs.text, same};
+}
+
+struct Outcome {
+  std::string wrong;
+  bool hangs = false, lost = false;
+};
+
+void compare(Outcome& outcome, const std::vector<std::pair<std::string, std::string>>& said) {
+  for (std::size_t r = 0; r < said.size(); ++r) {
+    if (!said[r].first.empty()) outcome.wrong += "rank " + std::to_string(r) + ": " + said[r].first;
+    if (said[r].second != said[0].second)
+      outcome.wrong +=
+          "rank " + std::to_string(r) + " has\n" + said[r].second + "but rank 0\n" + said[0].second;
+  }
+}
+
+Outcome as_threads(const Case& c, int size) {
+  const TemporaryDirectory stores;
+  Outcome outcome;
+  std::vector<std::pair<std::string, std::string>> said(static_cast<std::size_t>(size));
+  auto ends = thread_communicators(size);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < size; ++r)
+    threads.emplace_back([&, r, end = std::shared_ptr(std::move(ends[std::size_t(r)]))] {
+      try {
+        said[std::size_t(r)] = work(c, end, stores.path() / std::to_string(r));
+      } catch (const std::exception& error) {
+        said[std::size_t(r)].first = error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  compare(outcome, said);
+  if (!trouble::children().empty()) outcome.wrong += "a worker was left behind; ";
+  return outcome;
+}
+
+pid_t start(const fs::path& folder, std::size_t index, int rank, int size) {
+  const std::string words[] = {"worker_groups",      "--rank",
+                               folder.string(),      std::to_string(index),
+                               std::to_string(rank), std::to_string(size)};
+  std::vector<char*> arguments;
+  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  pid_t pid = -1;
+  return posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, arguments.data(), environ) ? -1
+                                                                                          : pid;
+}
+
+std::string text_of(const fs::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+bool is_gone(pid_t id) { return ::kill(id, 0) != 0 || trouble::is_zombie(id); }
+
+Outcome as_processes(const Case& c, std::size_t index, int size) {
+  const TemporaryDirectory folder;
+  Outcome outcome;
+  std::map<int, pid_t> living;
+  for (int r = 0; r < size; ++r)
+    if (const pid_t pid = start(folder.path(), index, r, size); pid > 0) living[r] = pid;
+  outcome.lost = static_cast<int>(living.size()) != size;
+  const auto limit = Clock::now() + std::chrono::duration<double>(120 * timeout_factor());
+  while (!living.empty() && Clock::now() < limit) {
+    std::erase_if(living, [&](const auto& one) {
+      int status = 0;
+      if (::waitpid(one.second, &status, WNOHANG) == 0) return false;
+      const bool meant = c.killed && one.first == size - 1;
+      outcome.lost = outcome.lost || (!meant && (!WIFEXITED(status) || WEXITSTATUS(status) != 0));
+      return true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  outcome.hangs = !living.empty();
+  for (const auto& [rank, pid] : living) {
+    outcome.wrong += "rank " + std::to_string(rank) + " hangs; ";
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
+  std::vector<std::pair<std::string, std::string>> said;
+  for (int r = 0; r < size - (c.killed ? 1 : 0); ++r)
+    said.emplace_back(text_of(folder.path() / ("wrong." + std::to_string(r))),
+                      text_of(folder.path() / ("same." + std::to_string(r))));
+  compare(outcome, said);
+  if (c.killed) {
+    const auto worker = static_cast<pid_t>(std::atol(
+        text_of(folder.path() / ("store." + std::to_string(size - 1) + ".worker")).c_str()));
+    for (int i = 0; i < 1000 && worker > 0 && !is_gone(worker); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    if (worker <= 0 || !is_gone(worker)) outcome.wrong += "the worker of the killed rank lives; ";
+  } else if (said.front().second.empty()) {
+    outcome.wrong += "rank 0 said nothing; ";
+  }
+  return outcome;
+}
+
+int rank_main(char** a) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const fs::path folder = a[2];
+  const Case c = cases().at(static_cast<std::size_t>(std::atoi(a[3])));
+  std::string wrong, same;
+  try {
+    const auto ranks =
+        std::make_shared<FolderCommunicator>(folder, std::atoi(a[4]), std::atoi(a[5]));
+    // All have started when the seconds begin to count.
+    if (auto failure = ranks->gather({}, {}, deadline_in(60 * timeout_factor())))
+      throw EnvironmentError(failure->describe());
+    const auto store = folder / (std::string("store.") + a[4]);
+    std::tie(wrong, same) = work(c, ranks, store);
+    const std::ptrdiff_t descriptors = trouble::open_descriptors();
+    if (descriptors > 12) wrong += std::to_string(descriptors) + " descriptors are open; ";
+    if (!trouble::children().empty()) wrong += "a worker was left behind; ";
+  } catch (const std::exception& error) {
+    wrong += error.what();
+  }
+  std::ofstream(folder / (std::string("wrong.") + a[4])) << wrong;
+  std::ofstream(folder / (std::string("same.") + a[4])) << same;
+  return 0;
+}
+
+int job(const std::string& only) {
+  int tried = 0, hangs = 0, lost = 0, failed = 0;
+  const std::vector<Case> all = cases();
+  for (std::size_t i = 0; i < all.size(); ++i)
+    for (const int size : {2, 4})
+      for (const bool processes : {false, true}) {
+        const Case& c = all[i];
+        std::string name = std::string(c.name) + " (" + std::to_string(i) + "), " +
+                           std::to_string(size) + (processes ? " processes" : " threads");
+        if (name.find(only) == std::string::npos || (c.killed && !processes)) continue;
+        const Outcome outcome = processes ? as_processes(c, i, size) : as_threads(c, size);
+        ++tried;
+        hangs += outcome.hangs;
+        lost += outcome.lost;
+        failed += !outcome.wrong.empty();
+        if (!outcome.wrong.empty()) std::printf("%s: %s\n", name.c_str(), outcome.wrong.c_str());
+        std::fflush(stdout);
+      }
+  std::printf("candidates of ranks: faults tried %d, jobs lost %d, hangs %d\n", tried, lost, hangs);
+  return tried == 0 || failed || hangs || lost;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc == 6 && std::string(argv[1]) == "--rank") return rank_main(argv);
+  if (!codegen::host_compiler_problem().empty()) return 77;
+  return job(argc == 3 && std::string(argv[1]) == "--only" ? argv[2] : "");
+}
