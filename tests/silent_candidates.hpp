@@ -58,6 +58,7 @@ inline std::string check_silent_candidates(const std::vector<std::string>& devic
     at_launch.device = devices[r];
     at_launch.store.disk = false;
     at_launch.mode = Mode::untuned;
+    at_launch.isolation = Isolation::off;  // else workers try the rest once one has hung
     const Runtime runtime(at_launch);
     SymmetricMemory memory(runtime, communicator, {.bytes = 64, .flags = 2});
     const DynamicTuned turn = runtime.tuned(turns(memory.peers()));
