@@ -84,6 +84,7 @@ class Core final : public ChoiceCore {
   }
 
   void prepare(Span problem) override {
+    problems_.pin(problem);  // before it is held, so that it cannot leave in between
     if (!in_use(problem)) obtain(problem, {}, false);
   }
 

@@ -239,14 +239,22 @@ class RegionTuning {
       const Site& site = runner_.sites()[s];
       const TuneResult& tuned = result_.sites[s].tuned;
       const runtime::Ending ending = ending_of(tuned);
-      try {
-        for (const auto& handle : site.handles)
+      for (const auto& handle : site.handles) try {
           if (runtime::taken_of(ending, is_held(*handle, site.problem)) == runtime::Taken::chosen)
             handle->use(site.problem, tuned.winner().config);
-      } catch (const Error& error) {
-        engine_.log(LogLevel::warning, format("{}: {}", site.describe(), error.what()));
-      }
+        } catch (const Error& error) {
+          engine_.log(LogLevel::warning, format("{}: {}", site.describe(), error.what()));
+          agree_anyway(*handle, site.problem, tuned.winner().config);
+        }
     }
+  }
+
+  /// The other ranks use it, and are not asked again: a launch tries once more to load it.
+  void agree_anyway(const detail::TunableHandle& handle, std::span<const std::int64_t> problem,
+                    const Values& config) const {
+    const auto served = engine_.serving().find(handle);
+    if (served && engine_.options().tuning.ranks)
+      served->problems().agree(problem, config, runtime::Problems::By::this_rank);
   }
 
   runtime::Ending ending_of(const TuneResult& tuned) const {

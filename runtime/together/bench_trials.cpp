@@ -194,7 +194,7 @@ Candidate BenchTrials::measure_in_step(std::size_t problem, const Values& config
     TrialMaker& maker = maker_with_data(problem);
     TimingPolicy timing;
     timing.overlap_launches = options_.overlap_launches;
-    auto candidate = maker.measure_in_workers(config, maker.build(config), timing);
+    auto candidate = maker.measure_in_workers(config, timing);
     keep_warnings(problem);
     if (candidate) return *std::move(candidate);
   }

@@ -13,6 +13,7 @@
 #include "runtime/device/resource_check.hpp"
 #include "runtime/device/spare_memory.hpp"
 #include "runtime/measure/draws_bench.hpp"
+#include "runtime/support/foreign_exception.hpp"
 #include "runtime/tune/record.hpp"
 #include "runtime/worker/isolated_bench.hpp"
 
@@ -138,7 +139,7 @@ void KernelMaker::give_up_workers(const std::string& why) {
   warnings_.push_back(format("candidates run in this process, not in workers: {}", why));
 }
 
-std::optional<Candidate> KernelMaker::measure_in_workers(const Values& config, const Build& build,
+std::optional<Candidate> KernelMaker::measure_in_workers(const Values& config,
                                                          const TimingPolicy& timing) {
   if (!group_) return {};
   // What fails on this rank alone, the others hear of.
@@ -147,18 +148,24 @@ std::optional<Candidate> KernelMaker::measure_in_workers(const Values& config, c
   const auto make_trial = [&] {
     try {
       expect();
-      trial = this->trial(config, build);
+      trial = this->trial(config, build(config));
       trial->timing = timing;
     } catch (const std::exception& error) {
       why = *error.what() ? error.what() : "its trial cannot be made";
+    } catch (...) {
+      why = kForeignException;
     }
   };
   if (alone_) {
     std::optional<Refusal> refusal;
     make_trial();
     if (trial) {
-      auto loaded = bench_->load(*trial);
-      if (auto* refused = std::get_if<Refusal>(&loaded)) refusal = std::move(*refused);
+      try {
+        auto loaded = bench_->load(*trial);
+        if (auto* refused = std::get_if<Refusal>(&loaded)) refusal = std::move(*refused);
+      } catch (const std::exception& error) {  // a lost device throws again at the next launch
+        refusal = Refusal{CandidateStatus::launch_failed, error.what()};
+      }
     } else {
       refusal = Refusal{CandidateStatus::launch_failed, why};
     }
@@ -171,7 +178,7 @@ std::optional<Candidate> KernelMaker::measure_in_workers(const Values& config, c
         !refused.empty()) {
       alone_ = true;
       give_up_workers(refused);
-      return measure_in_workers(config, build, timing);
+      return measure_in_workers(config, timing);
     }
     was_formed_ = true;
   }

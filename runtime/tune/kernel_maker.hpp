@@ -52,7 +52,7 @@ class KernelMaker final : public TrialMaker {
   std::string why_not_in_workers() const override;
   void isolate_in_step(const std::shared_ptr<Communicator>& ranks,
                        const RankOptions& options) override;
-  std::optional<Candidate> measure_in_workers(const Values& config, const Build& build,
+  std::optional<Candidate> measure_in_workers(const Values& config,
                                               const TimingPolicy& timing) override;
   TrialBench& bench() override;
   /// A reference on the device is tried first; where it cannot be trusted, a warning says so.

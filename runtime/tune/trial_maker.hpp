@@ -84,7 +84,6 @@ class TrialMaker {
   /// and all of them can try it in their own processes. The first such call leaves a warning.
   /// @throws what the same call throws on all ranks
   virtual std::optional<Candidate> measure_in_workers(const Values& /*config*/,
-                                                      const Build& /*build*/,
                                                       const TimingPolicy& /*timing*/) {
     return {};
   }

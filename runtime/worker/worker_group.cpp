@@ -9,6 +9,7 @@
 #include "kiln/error.hpp"
 #include "runtime/device/host/shared_memory.hpp"
 #include "runtime/device/peer_stalls.hpp"
+#include "runtime/support/foreign_exception.hpp"
 #include "runtime/worker/link.hpp"
 
 namespace kiln::runtime {
@@ -57,6 +58,8 @@ ShortText failure_of(const Step& step) {
     return {};
   } catch (const std::exception& error) {
     return ShortText(*error.what() ? error.what() : "unknown");
+  } catch (...) {
+    return ShortText(kForeignException);
   }
 }
 
@@ -76,7 +79,7 @@ struct WorkerGroup::Said {
     status = static_cast<std::uint32_t>(as);
     reason = ShortText(why.empty() ? "unknown" : why);
   }
-  /// What has the highest number has made the others fail.
+  /// The failure with the highest number caused the others.
   int rank_of_cause() const {
     if (trouble) return 5;
     if (gone) return outcome() == CandidateStatus::hung ? 3 : 4;
@@ -236,6 +239,8 @@ WorkerGroup::Said WorkerGroup::get_ready(IsolatedBench* bench, const Trial* tria
     }
   } catch (const std::exception& error) {
     said.fail(CandidateStatus::launch_failed, error.what());
+  } catch (...) {
+    said.fail(CandidateStatus::launch_failed, kForeignException);
   }
   note_end(*bench, said);
   return said;
@@ -251,6 +256,8 @@ WorkerGroup::Said WorkerGroup::launch(IsolatedBench& bench, Rig& rig, const Timi
       said.fail(candidate.status, candidate.reason);
   } catch (const std::exception& error) {
     said.fail(CandidateStatus::launch_failed, error.what());
+  } catch (...) {
+    said.fail(CandidateStatus::launch_failed, kForeignException);
   }
   note_end(bench, said);
   if (said.gone) return said;

@@ -199,12 +199,17 @@ TEST_CASE_METHOD(Twice, "a choice holds as many problems as it may, and finds ot
   const Runtime runtime = process.runtime();
   const auto f = tuned(runtime, twice);
   const auto held = [&] { return runtime.metrics().problems.at({"twice"}); };
+  f.prepare({1000});
   for (int n = 1; n <= kProblems; ++n) {
     Buffers data(n);
     f({}, data.y.data(), data.x.data(), n);
     CHECK(data.doubled());
     CHECK(held() <= kMost);
   }
+  runtime.seal(OnUnprepared::error);  // what was prepared has not left
+  Buffers prepared(1000);
+  f({}, prepared.y.data(), prepared.x.data(), 1000);
+  runtime.unseal();
   CHECK(runtime.metrics().problems_evicted_total >= kProblems - kMost);
   const auto tunings = runtime.statistics().tuned;
   for (int n = 1; n <= kProblems; ++n) {
