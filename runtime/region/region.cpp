@@ -232,8 +232,8 @@ class RegionTuning {
     }
   }
 
-  /// What was chosen. Where ranks could not choose, what is in use stays, else the defaults are
-  /// used; what was not measured, or failed, replaces nothing.
+  /// What was chosen. Where ranks could not choose, what is in use stays, and the defaults are used
+  /// where nothing is. What was not measured by one rank alone, or failed, replaces nothing.
   void put_in_use() {
     for (std::size_t s = 0; s < result_.sites.size(); ++s) {
       const Site& site = runner_.sites()[s];

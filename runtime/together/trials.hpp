@@ -55,8 +55,8 @@ class Trials {
   virtual Candidate measure_in_step(std::size_t problem, const Values& config,
                                     Deadline deadline) = 0;
 
-  /// Why measure_in_step() cannot try configs in workers; empty: nothing is known that speaks
-  /// against it.
+  /// Why measure_in_step() cannot try configs in workers; empty: no reason is
+  /// known.
   virtual std::string why_not_in_workers() const { return "its trials are the program's own"; }
   /// From now on it does, where the workers of all ranks can be had. The same on all ranks.
   virtual void isolate_in_step() {}

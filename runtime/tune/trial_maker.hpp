@@ -71,8 +71,8 @@ class TrialMaker {
   /// From now on trials run in a worker. Drops the bench. False: these trials cannot run there. If
   /// bench() finds that a worker cannot be used, it warns and goes on in this process.
   virtual bool isolate() { return false; }
-  /// Why trials that ranks run in step cannot run in workers here; empty: nothing is known that
-  /// speaks against it.
+  /// Why trials that ranks run in step cannot run in workers here; empty: no reason is
+  /// known.
   virtual std::string why_not_in_workers() const {
     return "its candidates are calls of the program";
   }

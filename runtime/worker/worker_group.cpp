@@ -80,7 +80,7 @@ struct WorkerGroup::Said {
     reason = ShortText(why.empty() ? "unknown" : why);
   }
   /// The failure with the highest number caused the others.
-  int rank_of_cause() const {
+  int severity() const {
     if (trouble) return 5;
     if (gone) return outcome() == CandidateStatus::hung ? 3 : 4;
     if (gave_up) return 2;
@@ -200,9 +200,9 @@ WorkerGroup::Said WorkerGroup::agree(const Said& mine, double seconds) {
   const std::vector<Said> all = exchange_.all(mine, deadline_in(seconds + seconds_.step));
   std::size_t cause = 0;
   for (std::size_t r = 1; r < all.size(); ++r)
-    if (all[r].rank_of_cause() > all[cause].rank_of_cause()) cause = r;
+    if (all[r].severity() > all[cause].severity()) cause = r;
   Said agreed = all[cause];
-  if (agreed.rank_of_cause() == 0) return agreed;
+  if (agreed.severity() == 0) return agreed;
   agreed.reason = ShortText(format("rank {}: {}", cause, agreed.reason.text()));
   if (agreed.trouble) throw EnvironmentError(agreed.reason.text());
   return agreed;
