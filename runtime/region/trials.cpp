@@ -10,6 +10,7 @@
 #include "runtime/build/compile_interrupted.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/ranks/plan.hpp"
+#include "runtime/support/guarded_launches.hpp"
 #include "runtime/support/parallel.hpp"
 
 namespace kiln::runtime {
@@ -229,29 +230,12 @@ const Launchable* RegionTrials::load(std::size_t s, std::size_t c, std::string& 
 /// one by one. What a rank itself throws ends the others' waits, too.
 void RegionTrials::run_guarded(const std::function<RegionRunner::Outcome()>& run,
                                RegionRunner::Outcome& outcome) {
-  const auto& guard = options_.together.guard;
-  if (!guard) {
+  const GuardedEnd end = launch_guarded(options_.together.guard, [&] {
     outcome = run();
-    return;
-  }
-  bool launched = false;
-  const auto launches = [&] {
-    launched = true;
-    try {
-      outcome = run();
-    } catch (...) {
-      outcome.thrown = std::current_exception();
-    }
     if (outcome.thrown) std::rethrow_exception(outcome.thrown);
-  };
-  try {
-    guard(launches);
-  } catch (const std::exception& ended) {
-    if (!launched) throw;
-    if (!outcome.thrown) outcome.wrong = ended.what();
-  } catch (...) {
-    if (!launched) throw;
-  }
+  });
+  outcome.thrown = end.own;
+  if (!end.own && !end.given_up.empty()) outcome.wrong = end.given_up;
 }
 
 /// Whatever happens here, this rank takes part in the exchange. False: no more runs.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <exception>
 #include <memory>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "kiln/communicator.hpp"
+#include "runtime/support/foreign_exception.hpp"
 
 namespace kiln::runtime {
 
@@ -25,6 +27,19 @@ struct ShortText {
   std::string text() const { return characters.data(); }
   bool empty() const noexcept { return characters[0] == '\0'; }
 };
+
+/// Calls `step`, and returns what it throws as a text; empty: nothing.
+template <class Step>
+std::string failure_of(const Step& step) {
+  try {
+    step();
+    return {};
+  } catch (const std::exception& error) {
+    return *error.what() ? error.what() : "unknown";
+  } catch (...) {
+    return kForeignException;
+  }
+}
 
 /// Gathers what all ranks say. After the first failure the communicator is aborted, and each
 /// further call fails.

@@ -100,17 +100,6 @@ std::string mistake_of(const std::vector<SymmetricRequest>& requests) {
   return {};
 }
 
-/// Calls `step`, and returns what it throws as a text.
-template <class Step>
-std::string failure_of(const Step& step) {
-  try {
-    step();
-    return {};
-  } catch (const std::exception& error) {
-    return *error.what() ? error.what() : "unknown";
-  }
-}
-
 template <class Messages, class Get>
 void throw_failures(const Messages& messages, const Get& get) {
   for (std::size_t r = 0; r < messages.size(); ++r)
@@ -153,7 +142,7 @@ SymmetricCore::SymmetricCore(std::shared_ptr<Device> device, std::shared_ptr<Com
 
 void SymmetricCore::make(const Requests& requests, Deadline deadline) {
   SymmetricOffer offer;
-  offer.failure = ShortText(failure_of([&] {
+  offer.failure = ShortText(runtime::failure_of([&] {
     own_ = std::make_shared<const runtime::RankMemory>(device_, layout_.bytes, scope_);
     own_control_ = device_->peer_access()->map_host(own_->control->data(), sizeof(PeersControl));
     offer.id = runtime::publish(own_);
@@ -163,7 +152,7 @@ void SymmetricCore::make(const Requests& requests, Deadline deadline) {
   const std::vector<SymmetricOffer> offers = exchange_.all(offer, deadline);
   throw_failures(offers, [](const SymmetricOffer& o) { return o.failure; });
 
-  const ShortText opened(failure_of([&] {
+  const ShortText opened(runtime::failure_of([&] {
     reach(requests, offers);
     write_view();
   }));
@@ -347,7 +336,7 @@ void SymmetricCore::reset() {
   const auto turn = exchange_.turn();
   const Deadline deadline = soon();
   gather_for(Meeting::reset, deadline);
-  const std::string failure = failure_of([&] { runtime::clear_flags(*own_, layout_); });
+  const std::string failure = runtime::failure_of([&] { runtime::clear_flags(*own_, layout_); });
   __atomic_store_n(&control(rank()).stalled, 0ull, __ATOMIC_RELAXED);
   __atomic_store_n(&control(rank()).aborted, 0u, __ATOMIC_RELAXED);
   throw_failures(exchange_.all(ShortText(failure), deadline),
@@ -362,9 +351,10 @@ void SymmetricCore::close() {
 }
 
 std::string SymmetricCore::release(Deadline deadline) {
-  std::string failure = failure_of([&] { gather_for(Meeting::close, deadline); });
+  std::string failure = runtime::failure_of([&] { gather_for(Meeting::close, deadline); });
   let_go();  // no rank's kernels use it any more
-  if (failure.empty()) failure = failure_of([&] { gather_for(Meeting::unmapped, deadline); });
+  if (failure.empty())
+    failure = runtime::failure_of([&] { gather_for(Meeting::unmapped, deadline); });
   if (!failure.empty() && own_ && scope_ == PeerScope::machine) own_->data->keep_forever();
   own_control_.reset();
   own_.reset();

@@ -8,6 +8,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "runtime/device/spare_memory.hpp"
+#include "runtime/support/guarded_launches.hpp"
 #include "runtime/tune/candidates.hpp"
 #include "runtime/tune/cost_model.hpp"
 #include "runtime/tune/tuner.hpp"
@@ -208,34 +209,17 @@ Candidate BenchTrials::measure_in_step(std::size_t problem, const Values& config
     trial.timing.overlap_launches = options_.overlap_launches;
     candidate = runtime::measure_in_step(maker.bench(), trial, config);
   };
-  if (!options_.together.guard) {
-    measure();
+  const GuardedEnd end = launch_guarded(options_.together.guard, measure);
+  if (end.own) std::rethrow_exception(end.own);  // it is this rank's, not the candidate's
+  if (end.given_up.empty()) return candidate;
+  if (candidate.status == CandidateStatus::launch_failed) {  // that is why others have waited
+    candidate.reason += format("; {}", end.given_up);
     return candidate;
   }
-  bool launched = false;
-  std::exception_ptr own;  // of this rank, not of the candidate
-  try {
-    options_.together.guard([&] {
-      launched = true;
-      try {
-        measure();
-      } catch (...) {
-        own = std::current_exception();
-        throw;
-      }
-    });
-  } catch (const std::exception& ended) {
-    if (own) std::rethrow_exception(own);
-    if (!launched) throw;
-    if (candidate.status == CandidateStatus::launch_failed) {  // that is why others have waited
-      candidate.reason += format("; {}", ended.what());
-      return candidate;
-    }
-    candidate = {};
-    candidate.config = config;
-    candidate.status = CandidateStatus::hung;
-    candidate.reason = ended.what();
-  }
+  candidate = {};
+  candidate.config = config;
+  candidate.status = CandidateStatus::hung;
+  candidate.reason = end.given_up;
   return candidate;
 }
 

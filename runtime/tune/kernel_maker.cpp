@@ -243,8 +243,8 @@ void KernelMaker::expect() {
 
 void KernelMaker::try_device_reference() {
   if (!kernel_.device_reference) return;
-  if (group_ &&
-      isolated_) {  // it may communicate, and workers do so in launches of candidates alone
+  // It may communicate, and workers do so in launches of candidates alone.
+  if (group_ && !alone_) {
     warnings_.emplace_back(
         "the reference on the host is used, not that on the device: candidates run in step in "
         "workers");

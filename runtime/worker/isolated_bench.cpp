@@ -1,6 +1,7 @@
 #include "runtime/worker/isolated_bench.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -153,6 +154,8 @@ const std::vector<PeerShape>& IsolatedBench::groups() const noexcept {
   return state_->shared.groups;
 }
 
+bool IsolatedBench::checks() const noexcept { return state_->checks(); }
+
 bool IsolatedBench::knows_results() const noexcept {
   const Judge& judge = state_->draws.front().judge;
   return judge.reference || judge.check;
@@ -231,11 +234,13 @@ Verdict IsolatedBench::State::judge(std::size_t draw, const std::string& name) {
     got.push_back(arguments[i].direction != Direction::in ? kept[i].data() : expected[i]);
   }
   std::string why;
+  const auto begin = Clock::now();
   try {
     why = draws[draw].judge.check(got, expected);
   } catch (const std::exception& error) {
     why = format("the kernel's `check` threw an exception: {}", error.what());
   }
+  link.put_off_step(std::chrono::duration<double>(Clock::now() - begin).count());
   Verdict verdict;
   if (!why.empty()) verdict = {false, std::numeric_limits<double>::infinity(), why};
   return judged.emplace(key, std::move(verdict)).first->second;

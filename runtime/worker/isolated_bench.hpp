@@ -66,6 +66,8 @@ class IsolatedBench final : public ProblemBench {
   bool shares_cpu() const noexcept override;
 
   WorkerLink& link() noexcept;
+  /// Whether a function of the program's says what is right.
+  bool checks() const noexcept;
   /// The symmetric memory that the worker has with others.
   const std::vector<PeerShape>& groups() const noexcept;
 

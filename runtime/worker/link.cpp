@@ -23,6 +23,7 @@ constexpr double kStart = 60, kLeastAlone = 10;
 /// Bytes that a worker reads and uploads in a second at least.
 constexpr double kBytesPerSecond = 1e8;
 constexpr int kStarts = 3;
+constexpr double kPause = 0.1;  ///< seconds, between them
 constexpr std::uint64_t kLeastMemory = std::uint64_t{256} << 20,
                         kUsualMemory = std::uint64_t{2} << 30;
 /// Trials that ended a worker, but not the next one. After so many there is no other worker: a
@@ -130,15 +131,21 @@ void WorkerLink::start() {
   if (!setup_.in_step) configure();
 }
 
-double WorkerLink::start_seconds() const {
-  return kStart + static_cast<double>(data_.bytes()) / kBytesPerSecond;
+double WorkerLink::data_seconds() const {
+  return static_cast<double>(data_.bytes()) / kBytesPerSecond;
+}
+
+double WorkerLink::start_seconds() const { return kStart + data_seconds(); }
+
+double WorkerLink::renewal_seconds() const {
+  return kStarts * (start_seconds() + kPause) + kLeastAlone;
 }
 
 /// Why it cannot be; empty: it has been.
 std::string WorkerLink::try_to_start() {
   std::string why;
   for (int tried = 0; tried < kStarts; ++tried) {
-    if (tried > 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    if (tried > 0) std::this_thread::sleep_for(std::chrono::duration<double>(kPause));
     try {
       start();
       return {};
@@ -404,6 +411,10 @@ Verdict WorkerLink::verify(WorkerRig& rig, Ask what, std::uint64_t draw) {
 
 Verdict WorkerLink::verify_now(const WorkerRig& rig, Ask what, std::uint64_t draw) {
   return take_verdict_(what, draw, send_for(rig, what, FieldWriter().integer(draw).finish()));
+}
+
+void WorkerLink::put_off_step(double seconds) {
+  if (step_.at()) step_ = TimeLimit(step_.left() + seconds, Clock::now());
 }
 
 void WorkerLink::look_for_damage() {

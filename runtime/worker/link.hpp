@@ -99,7 +99,12 @@ class WorkerLink {
   bool has_worker() const noexcept { return worker_ != nullptr; }
   /// How the worker has ended since renew(); nothing: it has not, or somebody has ended it here.
   const std::optional<WorkerEnd>& ended() const noexcept { return ended_; }
-  double start_seconds() const;
+  /// Seconds for a worker to read its data and to upload them.
+  double data_seconds() const;
+  /// Seconds that renew() takes at most.
+  double renewal_seconds() const;
+  /// The program has taken so many seconds of the step for itself.
+  void put_off_step(double seconds);
 
   void forget_recording(WorkerRig& rig);
   void keep_cold(bool cold, const TimeLimit& deadline);
@@ -111,6 +116,7 @@ class WorkerLink {
   std::vector<std::string> take_warnings() { return std::exchange(warnings_, {}); }
 
  private:
+  double start_seconds() const;
   /// How much more memory the worker may take.
   struct Allowance {
     std::uint64_t bytes = 0;

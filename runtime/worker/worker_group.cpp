@@ -28,6 +28,8 @@ constexpr std::size_t kMostExcusedTogether = 50;
 /// What a rank's worker offers to the others.
 struct Offers {
   ShortText failure{};
+  double candidate = 0;  ///< as GroupSeconds
+  double data = 0;       ///< seconds for its worker to upload its data
   std::uint64_t count = 0;
   std::array<PeerShape, kMostGroups> shapes{};
   std::array<PeerOffer, kMostGroups> offers{};
@@ -51,16 +53,12 @@ std::string mistake_of(const std::vector<Offers>& all) {
   return {};
 }
 
-template <class Step>
-ShortText failure_of(const Step& step) {
-  try {
-    step();
-    return {};
-  } catch (const std::exception& error) {
-    return ShortText(*error.what() ? error.what() : "unknown");
-  } catch (...) {
-    return ShortText(kForeignException);
-  }
+Candidate rejected(const Values& config, CandidateStatus status, std::string reason) {
+  Candidate candidate;
+  candidate.config = config;
+  candidate.status = status;
+  candidate.reason = std::move(reason);
+  return candidate;
 }
 
 }  // namespace
@@ -75,6 +73,7 @@ struct WorkerGroup::Said {
   ShortText reason{};
 
   CandidateStatus outcome() const { return static_cast<CandidateStatus>(status); }
+  bool ok() const { return outcome() == CandidateStatus::measured; }
   void fail(CandidateStatus as, const std::string& why) {
     status = static_cast<std::uint32_t>(as);
     reason = ShortText(why.empty() ? "unknown" : why);
@@ -84,7 +83,7 @@ struct WorkerGroup::Said {
     if (trouble) return 5;
     if (gone) return outcome() == CandidateStatus::hung ? 3 : 4;
     if (gave_up) return 2;
-    return outcome() == CandidateStatus::measured ? 0 : 1;
+    return ok() ? 0 : 1;
   }
 };
 
@@ -134,7 +133,7 @@ class WorkerGroup::Switch {
 };
 
 WorkerGroup::WorkerGroup(std::shared_ptr<Communicator> ranks, const GroupSeconds& seconds)
-    : exchange_(std::move(ranks), "workers of ranks"), seconds_(seconds) {}
+    : exchange_(std::move(ranks), "workers of ranks"), seconds_(seconds), longest_(seconds) {}
 
 WorkerGroup::~WorkerGroup() = default;
 
@@ -148,13 +147,17 @@ void WorkerGroup::disband() noexcept {
 std::string WorkerGroup::form(IsolatedBench* bench, const std::string& why) {
   disband();
   Offers mine;
-  mine.failure = failure_of([&] {
+  mine.candidate = seconds_.candidate;
+  double starting = seconds_.make;
+  mine.failure = ShortText(failure_of([&] {
     if (!bench) throw CannotIsolate(why);
     const std::vector<PeerShape>& groups = bench->groups();
     if (groups.size() > kMostGroups)
       throw CannotIsolate(format("the kernel takes {} symmetric memories, more than {}",
                                  groups.size(), kMostGroups));
     link_ = &bench->link();
+    mine.data = link_->data_seconds();
+    starting = std::max(starting, link_->renewal_seconds());
     link_->renew(
         [this] {
           if (switch_) switch_->give_up(exchange_.rank());
@@ -169,20 +172,25 @@ std::string WorkerGroup::form(IsolatedBench* bench, const std::string& why) {
       }
     });
     mine.count = groups.size();
-  });
-  const std::vector<Offers> all = exchange_.all(mine, deadline_in(seconds_.make + seconds_.step));
+  }));
+  const std::vector<Offers> all = exchange_.all(mine, deadline_in(starting + seconds_.step));
   std::string wrong = mistake_of(all);
+  double data = 0;
+  for (const Offers& one : all) {
+    longest_.candidate = std::max(longest_.candidate, one.candidate);
+    data = std::max(data, one.data);
+  }
   if (wrong.empty()) {
-    const ShortText failure = failure_of([&] {
+    const ShortText failure(failure_of([&] {
       switch_ = std::make_unique<Switch>(all, bench->groups());
       FieldWriter offers;
       for (std::size_t g = 0; g < bench->groups().size(); ++g)
         for (const Offers& one : all) put(offers, one.offers[g]);
-      link_->begin_step(kAlone);
+      link_->begin_step(kAlone + data);
       link_->ask_group(Ask::reach, offers.finish());
-    });
+    }));
     const std::vector<ShortText> failures =
-        exchange_.all(failure, deadline_in(kAlone + WorkerLink::kGrace + seconds_.step));
+        exchange_.all(failure, deadline_in(kAlone + data + WorkerLink::kGrace + seconds_.step));
     for (std::size_t r = 0; r < failures.size() && wrong.empty(); ++r)
       if (!failures[r].empty()) wrong = format("rank {}: {}", r, failures[r].text());
   }
@@ -215,7 +223,7 @@ void WorkerGroup::note_end(IsolatedBench& bench, Said& said) const {
   if (!link.ended()) return;
   const WorkerEnd::How how = link.ended()->how();
   said.excused = how == WorkerEnd::How::killed || how == WorkerEnd::How::stopped;
-  if (said.gone && said.outcome() == CandidateStatus::measured)
+  if (said.gone && said.ok())
     said.fail(how == WorkerEnd::How::late ? CandidateStatus::hung : CandidateStatus::crashed,
               std::string("its worker ") + link.ended()->what());
 }
@@ -270,26 +278,23 @@ WorkerGroup::Said WorkerGroup::launch(IsolatedBench& bench, Rig& rig, const Timi
 
 Candidate WorkerGroup::measure(IsolatedBench* bench, const Trial* trial, const std::string& why,
                                const Values& config) {
-  Candidate candidate;
-  candidate.config = config;
   for (bool again = false;; again = true) {
     if (lost_.empty() && !formed_)
       if (const std::string wrong = form(bench, why); !wrong.empty())
         lost_ = format("workers cannot be started any more: {}", wrong);
-    if (!lost_.empty()) {
-      candidate = {};
-      candidate.config = config;
-      candidate.status = CandidateStatus::not_tried;
-      candidate.reason = lost_;
-      return candidate;
-    }
+    if (!lost_.empty()) return rejected(config, CandidateStatus::not_tried, lost_);
     std::shared_ptr<Rig> rig;
-    const double loading = std::max(kAlone, seconds_.candidate) + WorkerLink::kGrace;
+    Candidate candidate;
+    candidate.config = config;
+    const double loading = std::max(kAlone, longest_.candidate) + WorkerLink::kGrace;
     Said agreed = agree(get_ready(bench, trial, why, rig), loading);
-    const bool ready = agreed.outcome() == CandidateStatus::measured;
-    if (ready)
+    const bool ready = agreed.ok();
+    if (ready) {
+      // The time of the programs' own checks is none of the candidate's.
+      const double checks = bench->checks() ? seconds_.make : 0;
       agreed = agree(launch(*bench, *rig, trial->timing, candidate),
-                     seconds_.candidate + WorkerLink::kGrace);
+                     longest_.candidate + WorkerLink::kGrace + checks);
+    }
     const bool first = launched_ == 0;
     launched_ += ready ? 1 : 0;
     if (agreed.gone) {
@@ -304,12 +309,8 @@ Candidate WorkerGroup::measure(IsolatedBench* bench, const Trial* trial, const s
         continue;
       }
     }
-    if (agreed.outcome() == CandidateStatus::measured) return candidate;
-    candidate = {};
-    candidate.config = config;
-    candidate.status = agreed.outcome();
-    candidate.reason = agreed.reason.text();
-    return candidate;
+    if (agreed.ok()) return candidate;
+    return rejected(config, agreed.outcome(), agreed.reason.text());
   }
 }
 
@@ -318,12 +319,8 @@ std::optional<Candidate> WorkerGroup::meet(const std::optional<Refusal>& refusal
   Said said;
   if (refusal) said.fail(refusal->status, refusal->reason);
   const Said agreed = agree(said, seconds_.make);
-  if (agreed.outcome() == CandidateStatus::measured) return {};
-  Candidate candidate;
-  candidate.config = config;
-  candidate.status = agreed.outcome();
-  candidate.reason = agreed.reason.text();
-  return candidate;
+  if (agreed.ok()) return {};
+  return rejected(config, agreed.outcome(), agreed.reason.text());
 }
 
 }  // namespace kiln::runtime

@@ -20,7 +20,7 @@ namespace kiln::runtime {
 struct GroupSeconds {
   double candidate = 0;  ///< for all launches of one; then all ranks give it up
   double step = 30;      ///< for the other ranks to come to an exchange
-  double make = 600;     ///< for them to make their data
+  double make = 600;     ///< for them to make their data, and for the programs' own checks
 };
 
 /// One rank's end. Workers never speak to each other: what they must know of each other's symmetric
@@ -63,6 +63,7 @@ class WorkerGroup {
 
   Exchange exchange_;
   const GroupSeconds seconds_;
+  GroupSeconds longest_;            ///< of all ranks, once there is a group
   std::unique_ptr<Switch> switch_;  ///< by which this process ends the waits of all workers
   WorkerLink* link_ = nullptr;      ///< of the bench that is in the group
   bool formed_ = false;

@@ -1,10 +1,10 @@
 // Ranks that tune kernels which communicate, each candidate in the workers of all ranks: what ends
 // a worker, or makes the others wait for ever, costs a candidate on all ranks, and nothing else.
-// Ranks are threads, or processes.
+// Ranks are threads, or processes; on the host, or on two GPUs.
 // Ends with "candidates of ranks: faults tried N, jobs lost N, hangs N".
-//   worker_groups [--only TEXT]
-// Started by itself as `worker_groups --rank FOLDER CASE RANK SIZE` it is one rank. Exit 77: this
-// build cannot run kernels on the host.
+//   worker_groups [--device host|cuda] [--only TEXT]
+// Started by itself as `worker_groups --rank FOLDER CASE RANK SIZE DEVICE` it is one rank. Exit 77:
+// this build cannot run kernels on the host, or there are not two GPUs.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -24,6 +24,7 @@
 #include "codegen/llvm_plugin.hpp"
 #include "folder_communicator.hpp"
 #include "kiln/communicators.hpp"
+#include "runtime/device/cuda/cuda_device.hpp"
 #include "temporary_directory.hpp"
 #include "trouble.hpp"
 
@@ -36,19 +37,27 @@ namespace {
 
 constexpr double kCandidateSeconds = 2;
 
+bool on_gpus = false;
+
 double timeout_factor() {
   const char* text = std::getenv("KILN_TIMEOUT_FACTOR");
   return std::max(1.0, text ? std::atof(text) : 1);
 }
 
-enum Behaviour : std::int64_t { slow, fast, null, loops, silent, wrong, exits, stray };
+enum Behaviour : std::int64_t { slow, fast, null, loops, silent, wrong, exits, stray, tell };
 
 /// Each rank signals the next one and waits for the one before: what one does wrong, it does on
 /// one rank alone.
 constexpr const char* kMeeting = R"(
 #include <kiln/peers.cuh>
+#ifdef __CUDA_ARCH__
+constexpr int kTurns = 200000;
+__device__ void _exit(int) { __trap(); }
+#else
+constexpr int kTurns = 20000000;
 extern "C" __device__ void _exit(int);
-enum Mode { slow, fast, null, loops, silent, wrong, exits, stray };
+#endif
+enum Mode { slow, fast, null, loops, silent, wrong, exits, stray, tell };
 __device__ int zero = 0;
 template <int mode>
 __global__ void meeting(int* out, const kiln::Peers* peers, int* shared, const int*) {
@@ -61,12 +70,13 @@ __global__ void meeting(int* out, const kiln::Peers* peers, int* shared, const i
   if (mode == loops && odd) while (*(volatile int*)&zero == 0) {}
   if (mode == stray && odd) *const_cast<unsigned*>(&p.control->aborted) = 77;
   if (mode == slow)
-    for (int k = 0; k < 20000000; ++k) *(volatile int*)&zero = 0;
+    for (int k = 0; k < kTurns; ++k) *(volatile int*)&zero = 0;
   const int next = (p.rank + 1) % p.size, before = (p.rank + p.size - 1) % p.size;
   static_cast<int*>(kiln::peer_data(p, next))[1] = 100 + p.rank;
   if (mode != silent || p.rank != 0) kiln::signal(p, next, 1, epoch);
   if (!kiln::wait(p, before, 1, epoch)) return;
   *out = shared[1] == 100 + before && !(mode == wrong && odd) ? 7 : 8;
+  if (mode == tell) *out = static_cast<int>(epoch);
 }
 )";
 
@@ -78,7 +88,7 @@ KernelDefinition meeting(const SymmetricMemory& memory, const std::vector<std::i
   k.source.text = kMeeting;
   k.entry = "meeting";
   k.arguments = {"int*", "const kiln::Peers*", "int*", "const int*"};
-  k.space.parameter("mode", modes, slow);
+  k.space.parameter("mode", modes, modes.front());
   k.problem_fields = {"n"};
   k.launch = [](auto, auto) { return Launch{{1}, {32}}; };
   k.workload = [&memory, stranger](auto, Workload& w) {
@@ -96,10 +106,11 @@ struct Fault {
   std::int64_t mode;
   CandidateStatus status;
   const char* says;
+  const char* says_on_gpu = says;
 };
 const std::vector<Fault> kFaults = {
-    {null, CandidateStatus::crashed, "SIGSEGV"},
-    {exits, CandidateStatus::crashed, "exit code 0"},
+    {null, CandidateStatus::crashed, "SIGSEGV", "lost its device"},
+    {exits, CandidateStatus::crashed, "exit code 0", "lost its device"},
     {loops, CandidateStatus::hung, "it did not end within 2 s"},
     {silent, CandidateStatus::hung, "gave up"},
     {wrong, CandidateStatus::wrong_result, "element"},
@@ -144,13 +155,25 @@ void end_with_worker(const fs::path& note) {
   }).detach();
 }
 
+/// How often a kernel has been launched on this rank's memory. Collective.
+int launches_on(const Runtime& runtime, const SymmetricMemory& memory) {
+  const DynamicTuned kernel = runtime.tuned(meeting(memory, {tell}));
+  const Array<int> out = runtime.array<int>(1);
+  memory.within(deadline_in(60 * timeout_factor()), [&] {
+    kernel({}, {1}, out.data(), memory.peers(), static_cast<int*>(memory.data()),
+           static_cast<const int*>(memory.data(0)));
+    runtime.synchronize();
+  });
+  return out.download().front() - 1;
+}
+
 /// @returns what is wrong, then what must be equal on all ranks
 std::pair<std::string, std::string> work(const Case& c, const std::shared_ptr<Communicator>& ranks,
                                          const fs::path& store) {
   const int rank = ranks->rank(), size = ranks->size();
   const bool odd = rank == size - 1;
   RuntimeOptions o;
-  o.device = "host";
+  o.device = on_gpus ? "cuda:" + std::to_string(rank % 2) : "host";
   o.store.directory = store;
   o.mode = kiln::Mode::untuned;
   o.compile_processes = 0;
@@ -165,8 +188,6 @@ std::pair<std::string, std::string> work(const Case& c, const std::shared_ptr<Co
   if (c.killed) tuning.together.step_seconds = 3;
   std::vector<std::int64_t> modes{slow, fast};
   modes.insert(modes.end(), c.modes.begin(), c.modes.end());
-  static const int kStranger = 0;
-
   Wrong wrongs;
   std::string same;
   const auto look_at = [&](const TuneResult& result) {
@@ -179,7 +200,9 @@ std::pair<std::string, std::string> work(const Case& c, const std::shared_ptr<Co
                              ": " + candidate.reason;
       wrongs.unless(candidate.status == (faulty ? fault->status : CandidateStatus::measured), of);
       if (!here && faulty)
-        wrongs.unless(candidate.reason.find(fault->says) != std::string::npos, of);
+        wrongs.unless(
+            candidate.reason.find(on_gpus ? fault->says_on_gpu : fault->says) != std::string::npos,
+            of);
       if (!here) same += of + "\n";
     }
     wrongs.unless(result.winner().config == Values{fast}, "another winner");
@@ -195,9 +218,14 @@ std::pair<std::string, std::string> work(const Case& c, const std::shared_ptr<Co
                            {.bytes = 64, .flags = 2, .seconds = 60 * timeout_factor()});
     std::vector<std::int64_t> all = modes;
     if (more) all.push_back(100);
+    const Array<int> stranger = runtime.array<int>(1);
     const DynamicTuned kernel =
-        runtime.tuned(meeting(memory, all, c.stranger ? &kStranger : nullptr));
-    tuning.together.guard = memory.guard(kCandidateSeconds);
+        runtime.tuned(meeting(memory, all, c.stranger ? stranger.data() : nullptr));
+    int guarded = 0;
+    tuning.together.guard = [&, guard = memory.guard(kCandidateSeconds)](const auto& launches) {
+      ++guarded;
+      guard(launches);
+    };
     const auto begin = Clock::now();
     const TuneResult result = kernel.tune({1}, tuning);
     const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
@@ -212,19 +240,22 @@ std::pair<std::string, std::string> work(const Case& c, const std::shared_ptr<Co
         if (candidate.config.front() == 100)
           wrongs.unless(candidate.status == CandidateStatus::measured, "the new one was not tried");
       wrongs.unless(seconds < kCandidateSeconds + 10 * timeout_factor(), "hung again");
-      wrongs.unless(memory.peers()->counters[0] == 0, "a candidate ran here after a fault");
+      wrongs.unless(launches_on(runtime, memory) == 0, "a candidate ran here after a fault");
+      memory.close();
       return;
     }
     look_at(result);
-    wrongs.unless((memory.peers()->counters[0] == 0) == !here, "candidates ran in another place");
+    wrongs.unless((guarded > 0) == here, "candidates ran in another place");
+    if (!here)
+      wrongs.unless(launches_on(runtime, memory) == 0, "a candidate used the program's memory");
     // The program's own memory and communicator are as they were.
-    int out = 0;
+    const Array<int> out = runtime.array<int>(1);
     memory.within(deadline_in(60 * timeout_factor()), [&] {
-      kernel({}, {1}, &out, memory.peers(), static_cast<int*>(memory.data()),
-             static_cast<const int*>(c.stranger ? &kStranger : memory.data(0)));
+      kernel({}, {1}, out.data(), memory.peers(), static_cast<int*>(memory.data()),
+             static_cast<const int*>(c.stranger ? stranger.data() : memory.data(0)));
       runtime.synchronize();
     });
-    wrongs.unless(out == 7, "the launch was wrong");
+    wrongs.unless(out.download().front() == 7, "the launch was wrong");
     memory.close();
   };
   {
@@ -276,9 +307,10 @@ Outcome as_threads(const Case& c, int size) {
 }
 
 pid_t start(const fs::path& folder, std::size_t index, int rank, int size) {
-  const std::string words[] = {"worker_groups",      "--rank",
-                               folder.string(),      std::to_string(index),
-                               std::to_string(rank), std::to_string(size)};
+  const std::string words[] = {"worker_groups",          "--rank",
+                               folder.string(),          std::to_string(index),
+                               std::to_string(rank),     std::to_string(size),
+                               on_gpus ? "cuda" : "host"};
   std::vector<char*> arguments;
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
@@ -349,8 +381,10 @@ int rank_main(char** a) {
     const auto store = folder / (std::string("store.") + a[4]);
     std::tie(wrong, same) = work(c, ranks, store);
     const std::ptrdiff_t descriptors = trouble::open_descriptors();
-    if (descriptors > 12) wrong += std::to_string(descriptors) + " descriptors are open; ";
-    if (!trouble::children().empty()) wrong += "a worker was left behind; ";
+    if (!on_gpus &&
+        descriptors >
+            12)  // the driver has many of its own wrong += std::to_string(descriptors) + " descriptors are open; ";
+      if (!trouble::children().empty()) wrong += "a worker was left behind; ";
   } catch (const std::exception& error) {
     wrong += error.what();
   }
@@ -363,7 +397,7 @@ int job(const std::string& only) {
   int tried = 0, hangs = 0, lost = 0, failed = 0;
   const std::vector<Case> all = cases();
   for (std::size_t i = 0; i < all.size(); ++i)
-    for (const int size : {2, 4})
+    for (const int size : on_gpus ? std::vector{2} : std::vector{2, 4})
       for (const bool processes : {false, true}) {
         const Case& c = all[i];
         std::string name = std::string(c.name) + " (" + std::to_string(i) + "), " +
@@ -384,7 +418,15 @@ int job(const std::string& only) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc == 6 && std::string(argv[1]) == "--rank") return rank_main(argv);
-  if (!codegen::host_compiler_problem().empty()) return 77;
-  return job(argc == 3 && std::string(argv[1]) == "--only" ? argv[2] : "");
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.size() == 6 && words[0] == "--rank") {
+    on_gpus = words[5] == "cuda";
+    return rank_main(argv);
+  }
+  std::map<std::string, std::string> options;
+  for (std::size_t i = 0; i + 1 < words.size(); i += 2) options[words[i]] = words[i + 1];
+  on_gpus = options["--device"] == "cuda";
+  if (on_gpus ? runtime::probe_cuda().devices < 2 : !codegen::host_compiler_problem().empty())
+    return 77;
+  return job(options["--only"]);
 }
