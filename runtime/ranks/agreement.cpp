@@ -102,9 +102,10 @@ Agreement::Agreement(AgreementInput input) : in_(std::move(input)) {
 }
 
 const char* Agreement::phase() const noexcept {
-  constexpr const char* kNames[] = {"start",  "digest",  "vote",    "share",   "costs",  "tune",
-                                    "reduce", "finals",  "reduce",  "build",   "ready",  "lockstep",
-                                    "reduce", "prepare", "compare", "confirm", "settle", "done"};
+  constexpr const char* kNames[] = {"start",   "digest",  "vote",     "share",  "costs",
+                                    "tune",    "reduce",  "finals",   "reduce", "build",
+                                    "ready",   "go",      "lockstep", "reduce", "prepare",
+                                    "compare", "confirm", "settle",   "done"};
   return kNames[static_cast<std::size_t>(phase_)];
 }
 
@@ -164,6 +165,8 @@ Agreement::Actions Agreement::completed(const Completed& e, Time now) {
       return read_reduced(e, now);
     case Phase::ready:
       return read_ready(e.values, now);
+    case Phase::go:
+      return lockstep_next(now);
     case Phase::reduce_one:
       return read_one(e.values, now);
     case Phase::compare:

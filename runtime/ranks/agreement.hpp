@@ -90,6 +90,7 @@ class Agreement {
     reduce_finals,
     build,
     ready,
+    go,
     together,
     reduce_one,
     prepare,

@@ -204,7 +204,11 @@ Agreement::Actions Agreement::read_ready(std::span<const float> values, Time now
   for (std::size_t c = 0; c < problem.ready.size(); ++c)
     if (!is_time(problem.ready[c])) problem.agreed[c] = problem.ready[c];
   candidate_ = 0;
-  return lockstep_next(now);
+  // A rank that has given up waiting may have sent its part before, so the exchange succeeds on a
+  // rank that comes too late. Here a rank takes part only after the first exchange has succeeded.
+  Exchange go = exchange(Phase::go, Exchange::Kind::reduce_max, now + in_.options.step_seconds);
+  go.values = {1};
+  return {std::move(go)};
 }
 
 Agreement::Actions Agreement::lockstep_next(Time now) {

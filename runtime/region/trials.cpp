@@ -135,6 +135,9 @@ bool RegionTrials::build(Deadline until, Deadline last) {
                                                               : kFailed);
   told.push_back(end_wanted(until));
   exchange_.share(told, 0, deadline_after(std::max(last, Clock::now()), exchange_.step_seconds()));
+  // As in an agreement: nobody launches what a rank that has given up would have to answer.
+  std::vector<float> go{kGoOn};
+  exchange_.share(go, 0, deadline_after(Clock::now(), exchange_.step_seconds()));
   std::size_t next = 0;
   for (Prepared& site : sites_)
     for (Candidate& c : site.candidates) {

@@ -61,7 +61,11 @@ struct Job {
         for (float& v : values) v /= static_cast<float>(joined.size());
       if (spoil) spoil(joined[0], bytes, values);
       for (std::size_t r = 0; r < machines.size(); ++r)
-        tell(r, Completed{joined[r].sequence, bytes, values}, measure);
+        if (gives_up && gives_up(r, joined[r]))
+          tell(r, Failed{joined[r].sequence, {kiln::RankFailure::Kind::timeout, {}, "late"}},
+               measure);
+        else
+          tell(r, Completed{joined[r].sequence, bytes, values}, measure);
     }
   }
 
@@ -101,6 +105,8 @@ struct Job {
   std::vector<std::string> troubles;
   std::set<int> unanswered;  ///< ranks that never finish a build
   std::function<bool(std::size_t rank, const Work&)> stops{};
+  /// Ranks that leave an exchange once they have sent their part.
+  std::function<bool(std::size_t rank, const Exchange&)> gives_up{};
   std::vector<kiln::Digest> questions;
   std::vector<Exchange> open;
   std::optional<bool> answer = true;

@@ -51,6 +51,21 @@ TEST_CASE("trouble in lockstep stops all before the next launch", "[ranks]") {
   }
 }
 
+TEST_CASE("a rank that comes too late launches nothing for which the others have given up",
+          "[ranks]") {
+  RankOptions options;
+  options.lockstep = true;
+  Job job(inputs(3, 5, options));
+  const auto all_are_ready = [](const Exchange& e) { return e.values.size() == 5 + 1; };
+  job.gives_up = [&](std::size_t rank, const Exchange& e) { return rank == 1 && all_are_ready(e); };
+  job.run(ones);
+  for (const std::vector<Work>& works : job.works) {
+    REQUIRE(works.size() == 1);
+    CHECK(works[0].kind == Work::Kind::build);
+  }
+  CHECK(job.decision(1).broken);
+}
+
 TEST_CASE("a rank in trouble is named with its reason, and nobody hangs", "[ranks]") {
   for (const RankStrategy strategy :
        {RankStrategy::replicate, RankStrategy::shard, RankStrategy::leader}) {
