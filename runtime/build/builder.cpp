@@ -281,6 +281,7 @@ Build Builder::compile(const Instance& instance, const codegen::Source& source,
   build.bytes = codegen::serialize(binary);
   if (source.cacheable && compiler.worth_keeping()) {
     build.keepable = is_still_of(key, instance, compiler);
+    build.edited = !build.keepable;
     if (build.keepable)
       store_->put(key, build.bytes);
     else if (log_)

@@ -37,6 +37,7 @@ struct Build {
   detail::Bytes bytes;    ///< the binary as the store keeps it
   bool compiled = false;  ///< for this request; else found, refused before, missing, or no need
   bool keepable = true;   ///< false: it may depend on files that its key does not cover
+  bool edited = false;    ///< such a file was edited while it was compiled
   double seconds = 0;     ///< spent on it, by one thread
 
   const codegen::Binary* binary() const {

@@ -228,9 +228,16 @@ class Core final : public FunctionCore {
                         const FunctionCall& call, const CallOptions& how,
                         const TuneOptions& tuning) {
     if (tuning.ranks && !how.retune)  // the others do not ask again
-      if (const auto none = problems.agreed_on_none(problem)) throw TuningFailedError(*none);
+      problems.throw_if_none(problem);
     if (tuning.ranks || workshop_.may_measure(true)) {
-      const runtime::TuneOutcome tuned = measure(problems, problem, call, how, tuning, true);
+      runtime::TuneOutcome tuned;
+      try {
+        tuned = measure(problems, problem, call, how, tuning, true);
+      } catch (...) {  // the others go on without this rank, and do not answer again
+        if (tuning.ranks && !runtime::MeasuringTogether::here() && !find(problems, problem))
+          problems.agree_on_none(problem, std::current_exception());
+        throw;
+      }
       if (tuned.ending == runtime::Ending::undecided) return Problems::GaveUp{};
       return launchable(problem, *find(problems, problem));
     }
@@ -303,7 +310,8 @@ class Core final : public FunctionCore {
       const runtime::Taken taken = runtime::taken_of(tuned.ending, held);
       if (taken == runtime::Taken::unusable) {
         if (tuning.ranks && !held)
-          problems.agree_on_none(problem, runtime::NoneUsable(function_, result));
+          problems.agree_on_none(problem,
+                                 std::make_exception_ptr(runtime::NoneUsable(function_, result)));
         if (for_launch || runtime::is_failure(tuned)) throw runtime::NoneUsable(function_, result);
       }
       // The choice stands even if the data cannot be put back: the other ranks use it.

@@ -35,10 +35,18 @@ Agreement::Actions Agreement::begin_tuning(Time now) {
       for (const float seconds : {c.compile, c.run})
         e.values.push_back(usable(seconds) ? seconds : 0);
   }
+  e.values.push_back(static_cast<float>(in_.compile_threads));
+  e.values.push_back(in_.overlap ? 1 : 0);
   return {std::move(e)};
 }
 
 Agreement::Actions Agreement::read_costs(std::span<const float> values, Time now) {
+  if (values.size() < 2)
+    return give_up({RankFailure::Kind::system, {}, "a reduction of the wrong size"}, now);
+  // All split the candidates alike, whatever each has.
+  const ShardOptions split{in_.size, static_cast<int>(values[values.size() - 2]),
+                           values.back() != 0};
+  values = values.first(values.size() - 2);
   std::vector<Cost> costs(values.size() / 2);
   std::size_t known = 0, wanted = 0;
   Cost sum;
@@ -58,7 +66,7 @@ Agreement::Actions Agreement::read_costs(std::span<const float> values, Time now
     if (tuned(p)) wanted += in_.problems[p].candidates;
   if (wanted != costs.size())
     return give_up({RankFailure::Kind::system, {}, "a reduction of the wrong size"}, now);
-  const std::vector<int> owner = assign(costs, {in_.size, in_.compile_threads, in_.overlap});
+  const std::vector<int> owner = assign(costs, split);
   owners_.resize(problems_.size());
   auto at = owner.begin();
   for (std::size_t p = 0; p < problems_.size(); ++p)

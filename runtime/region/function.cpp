@@ -37,15 +37,18 @@ class FunctionHandle final : public TunableHandle {
                          ReadSection& section) const noexcept override {
     return problems_.find(problem, section);
   }
+  /// Also what the function was given outside of regions.
   Ready find(std::span<const std::int64_t> problem) const override {
-    return problems_.find(problem);
+    if (Ready in_use = problems_.find(problem)) return in_use;
+    const Values* const knobs = function_->find(problem);
+    return knobs ? std::make_shared<const Launchable>(launchable(problem, *knobs)) : nullptr;
   }
   std::variant<Launchable, Missing> load(std::span<const std::int64_t> problem,
                                          std::span<const std::int64_t> config) override {
     return launchable(problem, config);
   }
   Ready current(std::span<const std::int64_t> problem) override {
-    if (Ready in_use = find(problem)) return in_use;
+    if (Ready in_use = problems_.find(problem)) return in_use;
     if (function_->engine()->serving().sealed()) {
       function_->unprepared(problem);
       return unprepared_;

@@ -222,8 +222,8 @@ class RegionTuning {
     result_.agreed.outcome = RankReport::Outcome::defaults;
     result_.agreed.why = std::move(why);
     engine_.log(LogLevel::warning,
-                format("{}: defaults are used: {}", options_.name, result_.agreed.why));
-    log_.line("defaults are used: " + result_.agreed.why);
+                format("{}: nothing was chosen: {}", options_.name, result_.agreed.why));
+    log_.line("nothing was chosen: " + result_.agreed.why);
     for (const Site& site : runner_.sites()) {
       TuneResult tuned = runtime::not_tuned(site.what(), site.problem, engine_.device()->info(),
                                             SearchEnd::stopped, result_.agreed.why);

@@ -93,6 +93,10 @@ std::vector<std::vector<Candidate>> RegionTrials::measure(std::span<const Reques
     Prepared& site = sites_[request.problem];
     site.request = &request;
     for (const Values& config : request.configs) site.candidates.emplace_back().config = config;
+    for (const auto& [c, refusal] : request.refused) {
+      site.candidates[c].status = refusal.status;
+      site.candidates[c].reason = refusal.reason;
+    }
   }
   end_ = SearchEnd::finished;
   bool going_on = build(until, deadline);
@@ -156,7 +160,7 @@ void RegionTrials::build_all(Deadline until) {
   for (const Prepared& site : sites_) most = std::max(most, site.candidates.size());
   for (std::size_t c = 0; c < most; ++c)
     for (std::size_t s = 0; s < sites_.size(); ++s)
-      if (c < sites_[s].candidates.size()) {
+      if (c < sites_[s].candidates.size() && !sites_[s].request->refused.contains(c)) {
         order.emplace_back(s, c);
         sites_[s].candidates[c].reason = "the time ran out before it was built";
       }

@@ -390,10 +390,11 @@ class KernelHandle final : public runtime::ServedHandle {
     // agreed holds, also if this rank cannot load it at once: the others do not ask again.
     std::optional<Values> agreed = problems_.agreed(problem);
     if (!agreed && together() && !nothing_to_do) {
-      if (const auto none = problems_.agreed_on_none(problem)) throw TuningFailedError(*none);
+      problems_.throw_if_none(problem);
       if (!problems_.may_agree(problem)) return not_agreed(problem);
       const TuneOptions& tuning = engine_->options().tuning;
-      runtime::TuneOutcome tuned = runtime::tune_one(*engine_, definition_, problem, tuning, true);
+      runtime::TuneOutcome tuned =
+          runtime::tune_or_fail_again(*engine_, problems_, definition_, problem, tuning, true);
       const TuneResult& result = tuned.result;
       if (runtime::take_outcome(*engine_, problems_, definition_, tuned, tuning) ==
           runtime::Taken::unusable)

@@ -240,27 +240,30 @@ bool Problems::agree(std::span<const std::int64_t> problem, const Values& config
   if (by == By::all_ranks && !has_room_for(key)) return false;
   Agreement& agreement = agreed_[key];
   agreement.config = config;
-  agreement.none.reset();
+  agreement.none = nullptr;
   if (by == By::all_ranks) count(agreement);
   return true;
 }
 
-bool Problems::agree_on_none(std::span<const std::int64_t> problem, const TuningFailedError& why) {
+bool Problems::agree_on_none(std::span<const std::int64_t> problem, std::exception_ptr why) {
   const Values key = values_of(problem);
   std::lock_guard lock(mutex_);
   if (!has_room_for(key)) return false;
   Agreement& agreement = agreed_[key];
   agreement.config.reset();
-  agreement.none = why;
+  agreement.none = std::move(why);
   count(agreement);
   return true;
 }
 
-std::optional<TuningFailedError> Problems::agreed_on_none(
-    std::span<const std::int64_t> problem) const {
-  std::lock_guard lock(mutex_);
-  const auto found = agreed_.find(values_of(problem));
-  return found == agreed_.end() ? std::nullopt : found->second.none;
+void Problems::throw_if_none(std::span<const std::int64_t> problem) const {
+  std::exception_ptr why;
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto found = agreed_.find(values_of(problem)); found != agreed_.end())
+      why = found->second.none;
+  }
+  if (why) std::rethrow_exception(why);
 }
 
 void Problems::agree_over(std::span<const std::int64_t> problem, const std::optional<Values>& seen,
@@ -269,7 +272,7 @@ void Problems::agree_over(std::span<const std::int64_t> problem, const std::opti
   Agreement& agreement = agreed_[values_of(problem)];
   if (seen == agreement.config || !agreement.config) {
     agreement.config = config;
-    agreement.none.reset();
+    agreement.none = nullptr;
   }
   count(agreement);
 }

@@ -139,10 +139,10 @@ class Problems {
   bool may_agree(std::span<const std::int64_t> problem) const;
   /// False: may_agree() forbids it.
   bool agree(std::span<const std::int64_t> problem, const Values& config, By by = By::all_ranks);
-  /// Nothing that may be used was found for the problem together. Holds until agree().
-  bool agree_on_none(std::span<const std::int64_t> problem, const TuningFailedError& why);
-  /// Why there is nothing that may be used, if that is what the ranks came to.
-  std::optional<TuningFailedError> agreed_on_none(std::span<const std::int64_t> problem) const;
+  /// Nothing that may be used here was found for the problem together. Holds until agree().
+  bool agree_on_none(std::span<const std::int64_t> problem, std::exception_ptr why);
+  /// Throws `why`, if that is what the ranks came to.
+  void throw_if_none(std::span<const std::int64_t> problem) const;
   /// The same as agree(), if `seen` is still what agreed() gives.
   void agree_over(std::span<const std::int64_t> problem, const std::optional<Values>& seen,
                   const Values& config);
@@ -167,9 +167,9 @@ class Problems {
   };
   using Lives = std::map<Values, Life>;
   struct Agreement {
-    std::optional<Values> config{};           ///< nothing: none may be used
-    std::optional<TuningFailedError> none{};  ///< then: why
-    bool counts = false;                      ///< all ranks have agreed on this problem
+    std::optional<Values> config{};  ///< nothing: none may be used
+    std::exception_ptr none{};       ///< then: why
+    bool counts = false;             ///< all ranks have agreed on this problem
   };
 
   /// Frees at its end what can be freed then, without the lock.

@@ -6,6 +6,7 @@
 #include "kiln/error.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/together/alone_or_together.hpp"
+#include "runtime/together/measuring_together.hpp"
 #include "runtime/together/tune_together.hpp"
 #include "runtime/tune/candidates.hpp"
 #include "runtime/tune/kernel_maker.hpp"
@@ -34,6 +35,22 @@ Digest request_digest(detail::Engine& engine, const KernelDefinition& kernel,
       .digest;
 }
 
+/// The others go on without a rank that throws, and do not answer when its next launch asks again.
+TuneOutcome tune_with_ranks(detail::Engine& engine, Problems& problems,
+                            const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                            const TuneOptions& options, bool for_launch) {
+  try {
+    return tune_one(engine, kernel, problem, options, for_launch);
+  } catch (...) {
+    const RuntimeOptions& common = engine.options();
+    const bool launches_ask = options.ranks == common.tuning.ranks &&
+                              common.mode != Mode::background && !MeasuringTogether::here();
+    if (launches_ask && !problems.agreed(problem) && !problems.find(problem))
+      problems.agree_on_none(problem, std::current_exception());
+    throw;
+  }
+}
+
 }  // namespace
 
 TuneOutcome tune_one(detail::Engine& engine, const KernelDefinition& kernel,
@@ -58,7 +75,7 @@ TuneOutcome tune_or_fail_again(detail::Engine& engine, Problems& problems,
                                const KernelDefinition& kernel,
                                std::span<const std::int64_t> problem, const TuneOptions& options,
                                bool for_launch, const RecordRead& known) {
-  if (options.ranks) return tune_one(engine, kernel, problem, options, for_launch);
+  if (options.ranks) return tune_with_ranks(engine, problems, kernel, problem, options, for_launch);
   const Digest request = request_digest(engine, kernel, problem, options);
   if (options.retune && !for_launch)
     engine.builder().forget_failures();
@@ -106,7 +123,7 @@ Taken take_outcome(detail::Engine& engine, Problems& problems, const KernelDefin
       options.ranks == common.tuning.ranks ? Problems::By::all_ranks : Problems::By::this_rank;
   const Taken taken = taken_of(tuned.ending, held);
   if (taken == Taken::unusable && !held && by == Problems::By::all_ranks)
-    problems.agree_on_none(problem, NoneUsable(kernel, result));
+    problems.agree_on_none(problem, std::make_exception_ptr(NoneUsable(kernel, result)));
   if (taken != Taken::chosen) return taken;
   if (problems.agree(problem, result.winner().config, by)) return Taken::chosen;
   engine.log(LogLevel::warning,

@@ -25,7 +25,8 @@ TuneOutcome tune_one(detail::Engine& engine, const KernelDefinition& kernel,
 
 /// As tune_one. Without ranks a tuning that has failed throws the same error again at once,
 /// until the kernel's source or the options change, or the caller asks for a retry. Ranks are asked
-/// each time: the others take part in the agreement, whatever has failed here.
+/// each time: the others take part in the agreement, whatever has failed here. Launches, for which
+/// they do not, get what it throws from Problems::throw_if_none().
 TuneOutcome tune_or_fail_again(detail::Engine& engine, Problems& problems,
                                const KernelDefinition& kernel,
                                std::span<const std::int64_t> problem, const TuneOptions& options,

@@ -103,15 +103,16 @@ class Worklist {
     const Digest source = place_of_source(kernel);
     std::string refusal;
     bool any = false;
-    const auto take = [&](Values config) {
+    const auto take = [&](Values config) -> bool {
       const std::string why = detail::plan(kernel, config, problem, limits).problem(limits);
       if (!why.empty()) {
         refusal = format("{} needs {}", kernel.space.describe(config), why);
-        return;
+        return false;
       }
       any = true;
       if (seen_.emplace(source, codegen::wanted_key(kernel, config, target).digest).second)
         instances.push_back({&job.kernel, target, std::move(config)});
+      return true;
     };
     take(base);
     take(runtime::untuned_config(kernel, problem, device));
@@ -147,10 +148,12 @@ class Worklist {
         refusal = same_bits ? "it is for deterministic use" : "it is not for deterministic use";
       else if (of_source(record->key, source))
         try {
-          take(kernel.space.config(record->winner));
-          if (seen_records_.insert(record->key.digest).second) records.push_back(record);
-          ++count;
-          continue;
+          if (take(kernel.space.config(record->winner))) {
+            if (seen_records_.insert(record->key.digest).second) records.push_back(record);
+            ++count;
+            continue;
+          }
+          refusal = "its winner cannot be launched there";
         } catch (const UserError& error) {  // the winner has left the space
           refusal = error.what();
         }

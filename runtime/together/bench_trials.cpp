@@ -127,7 +127,7 @@ std::vector<std::vector<Candidate>> BenchTrials::measure(std::span<const Request
   std::size_t left = 0;
   for (const Request& request : requests) left += request.configs.size();
   std::vector<std::vector<Candidate>> results;
-  for (const auto& [problem, configs, decides] : requests) {
+  for (const auto& [problem, configs, decides, refused] : requests) {
     std::vector<Candidate>& measured = results.emplace_back();
     for (const Values& config : configs) measured.emplace_back().config = config;
     // Each problem gets its part of the time; what it does not need is there for the next.

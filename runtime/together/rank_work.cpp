@@ -59,6 +59,12 @@ const Candidate* RankWork::seen(std::size_t s, std::size_t c) const {
   return found == seen_[s].end() ? nullptr : &found->second;
 }
 
+/// What the record says of a candidate that this rank does not try; null: it does.
+const Candidate* RankWork::left_out(std::size_t s, std::size_t c) const {
+  const auto found = left_out_[s].find(lists_[s].configs[c]);
+  return found == left_out_[s].end() ? nullptr : &found->second;
+}
+
 bool RankWork::measured(std::size_t s) const {
   return std::ranges::any_of(
       seen_[s], [](const auto& seen) { return seen.second.status == CandidateStatus::measured; });
@@ -99,11 +105,14 @@ Worked RankWork::perform(const Work& work, Deadline deadline) {
   std::vector<Request> requests;
   for (const auto& [s, candidates] : work.items) {
     Request request{s, {}, work.kind == Work::Kind::finals || !second_look_};
-    for (const std::size_t c : candidates)
-      if (const auto cut = left_out_[s].find(lists_[s].configs[c]); cut != left_out_[s].end())
-        keep(s, c, cut->second);
-      else
-        request.configs.push_back(lists_[s].configs[c]);
+    for (const std::size_t c : candidates) {
+      const Candidate* const known = left_out(s, c);
+      if (known && trials_.always_in_step())
+        request.refused[request.configs.size()] = {known->status, known->reason};
+      else if (known)
+        continue;
+      request.configs.push_back(lists_[s].configs[c]);
+    }
     if (!request.configs.empty()) requests.push_back(std::move(request));
   }
   if (!requests.empty()) deadline = std::min(deadline, end_of_round(requests.front().decides));
@@ -115,7 +124,9 @@ Worked RankWork::perform(const Work& work, Deadline deadline) {
   for (const auto& [s, candidates] : work.items) {
     ranks::Times& times = done.times.emplace_back();
     for (const std::size_t c : candidates) {
-      if (!left_out_[s].contains(lists_[s].configs[c])) keep(s, c, std::move(*next++));
+      const Candidate* const known = left_out(s, c);
+      if (!known || trials_.always_in_step()) keep(s, c, std::move(*next++));
+      if (known) keep(s, c, *known);
       times.push_back(time_of(s, c));
     }
   }
@@ -173,9 +184,9 @@ ranks::Times RankWork::make_all_ready(std::size_t s, const std::vector<std::size
         const SpanParent parent(part_of);
         const MeasuringTogether measuring;  // the program's functions may launch
         const Values& config = lists_[s].configs[candidates[i]];
-        const auto known = left_out_[s].find(config);
-        if (kind == Work::Kind::build && known != left_out_[s].end() && is_dangerous(known->second))
-          refusals[i] = Refusal{known->second.status, known->second.reason};
+        const Candidate* const known = left_out(s, candidates[i]);
+        if (kind == Work::Kind::build && known && is_dangerous(*known))
+          refusals[i] = Refusal{known->status, known->reason};
         else
           refusals[i] = lacking ? lacking : trials_.make_ready(s, config, for_steps);
       },

@@ -43,6 +43,7 @@ class RankWork {
   Deadline end_of(double part) const;
   Deadline end_of_round(bool decides) const;
   ranks::Worked in_step(const ranks::Work& work, Deadline deadline);
+  const Candidate* left_out(std::size_t s, std::size_t c) const;
   void keep(std::size_t s, std::size_t c, Candidate candidate);
   float time_of(std::size_t s, std::size_t c) const;
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,6 +29,9 @@ struct Request {
   /// Whether the choice is made by these times, so that the best are timed again here. If not, the
   /// best of all ranks will be measured once more.
   bool decides = true;
+  /// Only for trials that are always in step: configs, by place, which this rank does not try. The
+  /// others hear of it, so that none does.
+  std::map<std::size_t, Refusal> refused{};
 };
 
 /// How a config is tried: on a bench, or by running a region. An exception from one of these

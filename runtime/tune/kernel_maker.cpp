@@ -46,7 +46,10 @@ Build build_unedited(Builder& builder, const KernelDefinition& kernel, const Val
   } catch (const CompileInterrupted& error) {  // the search goes on without it
     build.outcome = Missing{codegen::describe_instance(kernel, config), {}, {}, {}, error.what()};
   }
-  if (build.binary() && source && build.key.value(codegen::kKernelSourceField) != to_hex(*source))
+  const auto is_of = [&](const Digest& digest) {
+    return !build.edited && build.key.value(codegen::kKernelSourceField) == to_hex(digest);
+  };
+  if (build.binary() && source && !is_of(*source))
     throw SourceEdited(format("kernel {}: its source was edited while it was tuned", kernel.name));
   return build;
 }
@@ -182,7 +185,7 @@ std::optional<Candidate> KernelMaker::measure_in_workers(const Values& config,
     }
     was_formed_ = true;
   }
-  return group_->measure(bench, trial ? &*trial : nullptr, why, config);
+  return group_->measure(bench, trial ? &*trial : nullptr, why.empty() ? why_alone_ : why, config);
 }
 
 std::unique_ptr<ProblemBench> KernelMaker::isolated_bench(std::span<const std::int64_t> problem,

@@ -162,8 +162,7 @@ class Session {
     context.evidence = workshop_.records().evidence(subject_, problem_, kTasks);
     context.save = [&](const TuneResult& unfinished) {
       if (!has_winner(unfinished)) return;
-      TuneResult result = completed(unfinished);
-      save(result);
+      save(completed(unfinished), Of::interim);
     };
     TuneOutcome outcome = tune_counted(left, context);
     TuneResult& result = outcome.result;
@@ -180,7 +179,7 @@ class Session {
     outcome.ending = ending_of(result, true);
     if (!has_winner(result)) return outcome;
     result = completed(std::move(result));
-    save(result);
+    save(result, Of::whole_run);
     if (result.complete) workshop_.faults().remove(key_.digest);
     if (result.complete && !workshop_.options().store.keep_losers) drop_losers(outcome);
     workshop_.count_tuned();
@@ -218,14 +217,16 @@ class Session {
 
   /// A process that took this search for dead, or went on without the lock, may have written
   /// meanwhile.
-  void save(const TuneResult& found) const {
+  enum class Of { interim, whole_run };
+  void save(const TuneResult& found, Of run) const {
     TuneResult result = found;
     // Not where the source was edited meanwhile: that record is of another one.
     std::optional<Recall> latest;
     if (workshop_.records().key(subject_, problem_) == key_) latest = recall();
-    if (latest && latest->same_space && comparable(*latest) && !options_.retune) {
+    // Nor does a search that measures anew replace an earlier winner before its end.
+    if (latest && latest->same_space && comparable(*latest) &&
+        (!options_.retune || run == Of::interim))
       result = merged(latest->result, found);
-    }
     // A search that has tried everything in a worker has met the candidate that faulted, or there
     // is none any more.
     const bool faulted = !result.complete && (faulted_ || (latest && latest->faulted));

@@ -14,6 +14,7 @@
 #include "runtime/device/cuda/driver.hpp"
 #include "runtime/device/cuda/sharing.hpp"
 #include "runtime/device/spare_memory.hpp"
+#include "runtime/support/foreign_exception.hpp"
 #include "runtime/worker/link.hpp"
 
 namespace kiln::runtime {
@@ -239,6 +240,8 @@ Verdict IsolatedBench::State::judge(std::size_t draw, const std::string& name) {
     why = draws[draw].judge.check(got, expected);
   } catch (const std::exception& error) {
     why = format("the kernel's `check` threw an exception: {}", error.what());
+  } catch (...) {
+    why = kForeignException;
   }
   link.put_off_step(std::chrono::duration<double>(Clock::now() - begin).count());
   Verdict verdict;

@@ -28,8 +28,8 @@ constexpr std::size_t kMostExcusedTogether = 50;
 /// What a rank's worker offers to the others.
 struct Offers {
   ShortText failure{};
-  double candidate = 0;  ///< as GroupSeconds
-  double data = 0;       ///< seconds for its worker to upload its data
+  GroupSeconds seconds{};
+  double data = 0;  ///< seconds for its worker to upload its data
   std::uint64_t count = 0;
   std::array<PeerShape, kMostGroups> shapes{};
   std::array<PeerOffer, kMostGroups> offers{};
@@ -147,7 +147,7 @@ void WorkerGroup::disband() noexcept {
 std::string WorkerGroup::form(IsolatedBench* bench, const std::string& why) {
   disband();
   Offers mine;
-  mine.candidate = seconds_.candidate;
+  mine.seconds = seconds_;
   double starting = seconds_.make;
   mine.failure = ShortText(failure_of([&] {
     if (!bench) throw CannotIsolate(why);
@@ -177,7 +177,9 @@ std::string WorkerGroup::form(IsolatedBench* bench, const std::string& why) {
   std::string wrong = mistake_of(all);
   double data = 0;
   for (const Offers& one : all) {
-    longest_.candidate = std::max(longest_.candidate, one.candidate);
+    longest_.candidate = std::max(longest_.candidate, one.seconds.candidate);
+    longest_.step = std::max(longest_.step, one.seconds.step);
+    longest_.make = std::max(longest_.make, one.seconds.make);
     data = std::max(data, one.data);
   }
   if (wrong.empty()) {
@@ -190,7 +192,7 @@ std::string WorkerGroup::form(IsolatedBench* bench, const std::string& why) {
       link_->ask_group(Ask::reach, offers.finish());
     }));
     const std::vector<ShortText> failures =
-        exchange_.all(failure, deadline_in(kAlone + data + WorkerLink::kGrace + seconds_.step));
+        exchange_.all(failure, deadline_in(kAlone + data + WorkerLink::kGrace + longest_.step));
     for (std::size_t r = 0; r < failures.size() && wrong.empty(); ++r)
       if (!failures[r].empty()) wrong = format("rank {}: {}", r, failures[r].text());
   }
@@ -205,7 +207,7 @@ std::string WorkerGroup::form(IsolatedBench* bench, const std::string& why) {
 
 /// All ranks judge the same messages.
 WorkerGroup::Said WorkerGroup::agree(const Said& mine, double seconds) {
-  const std::vector<Said> all = exchange_.all(mine, deadline_in(seconds + seconds_.step));
+  const std::vector<Said> all = exchange_.all(mine, deadline_in(seconds + longest_.step));
   std::size_t cause = 0;
   for (std::size_t r = 1; r < all.size(); ++r)
     if (all[r].severity() > all[cause].severity()) cause = r;
@@ -232,8 +234,8 @@ WorkerGroup::Said WorkerGroup::get_ready(IsolatedBench* bench, const Trial* tria
                                          const std::string& why, std::shared_ptr<Rig>& rig) {
   Said said;
   if (!bench || !trial) {
-    said.trouble = 1;
-    said.reason = ShortText(why);
+    said.trouble = bench ? 0 : 1;
+    said.fail(CandidateStatus::launch_failed, why);
     return said;
   }
   try {
@@ -291,7 +293,7 @@ Candidate WorkerGroup::measure(IsolatedBench* bench, const Trial* trial, const s
     const bool ready = agreed.ok();
     if (ready) {
       // The time of the programs' own checks is none of the candidate's.
-      const double checks = bench->checks() ? seconds_.make : 0;
+      const double checks = bench->checks() ? longest_.make : 0;
       agreed = agree(launch(*bench, *rig, trial->timing, candidate),
                      longest_.candidate + WorkerLink::kGrace + checks);
     }
@@ -318,7 +320,7 @@ std::optional<Candidate> WorkerGroup::meet(const std::optional<Refusal>& refusal
                                            const Values& config) {
   Said said;
   if (refusal) said.fail(refusal->status, refusal->reason);
-  const Said agreed = agree(said, seconds_.make);
+  const Said agreed = agree(said, longest_.make);
   if (agreed.ok()) return {};
   return rejected(config, agreed.outcome(), agreed.reason.text());
 }

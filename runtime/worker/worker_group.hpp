@@ -42,7 +42,8 @@ class WorkerGroup {
   /// rejected on all, for that rank's reason. When a worker ends, all are replaced before the next
   /// launch. As with one worker, the candidate then runs once more by itself, unless it was the
   /// first in these workers and nobody else has ended them.
-  /// @param bench, trial of this rank; null: `why` there is none, which all ranks throw
+  /// @param bench of this rank; null: `why` there is none, which all ranks throw
+  /// @param trial null: `why` there is none
   Candidate measure(IsolatedBench* bench, const Trial* trial, const std::string& why,
                     const Values& config);
   /// Collective, where there is no group: whether all ranks can launch a candidate in their own

@@ -105,6 +105,29 @@ TEST_CASE("shards follow what candidates cost, by the largest word of any rank",
   CHECK(std::max(timed(job, 0), timed(job, 1)) == 3);
 }
 
+TEST_CASE("ranks with unlike machines split the candidates alike", "[ranks]") {
+  RankOptions options;
+  options.strategy = RankStrategy::shard;
+  options.finalists = 0;
+  auto all = inputs(3, 64, options);
+  for (std::size_t r = 0; r < 3; ++r) {
+    all[r].compile_threads = 1 + 3 * static_cast<int>(r);
+    all[r].overlap = r == 1;
+    for (std::size_t c = 0; c < 64; ++c)
+      all[r].problems[0].costs.push_back(
+          {static_cast<float>(1 + 7 * c % 5), 0.1F * static_cast<float>(1 + c % 9)});
+  }
+  Job job(all);
+  job.run(ones);
+  std::vector<int> seen(64);
+  for (const auto& works : job.works)
+    for (const Work& work : works)
+      if (work.kind == Work::Kind::time)
+        for (const std::size_t c : work.items[0].candidates) ++seen[c];
+  CHECK(seen == std::vector<int>(64, 1));
+  for (const float time : job.decision(0).plan.records[0].times) CHECK(time == 1);
+}
+
 TEST_CASE("one rank alone splits nothing, and times nothing twice", "[ranks]") {
   RankOptions options;
   options.strategy = RankStrategy::shard;

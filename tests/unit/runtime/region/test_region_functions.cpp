@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "kiln/communicators.hpp"
 #include "kiln/function.hpp"
 #include "region_fixture.hpp"
 #include "unit/runtime/waiting.hpp"
@@ -166,6 +167,35 @@ TEST_CASE("a launch in a region that takes too long is told of while it runs, an
   // It did its work once: nothing was launched in its place.
   CHECK(std::count(calls.begin(), calls.end(), 4) == 1);
   CHECK(calls.size() == result.runs);
+}
+
+TEST_CASE("a region whose ranks come to nothing leaves a function its knobs",
+          "[runtime][region][ranks]") {
+  Watchdog watchdog;
+  Directory directory;
+  RegionProcess process(directory.path());
+  Pair pair(process);
+  std::vector<int> calls;
+  const Function<CopyKnobs, CopyProblem, void(int)> copy{
+      .name = "copy",
+      .space = Space<CopyKnobs, CopyProblem>{CopyKnobs{2}}.values(&CopyKnobs::blocks, {1, 2, 3, 4}),
+      .call =
+          [&](const CopyKnobs& knobs, Stream, int) {
+            calls.push_back(knobs.blocks);
+            process.device->pass(knobs.blocks == 3 ? 0.2e-3 : 1e-3);
+          },
+      .problem = [](int n) { return CopyProblem{n}; }};
+  const auto function = tuned(pair.runtime, copy);
+  function(Stream{}, 16);
+  REQUIRE(calls.back() == 3);
+  RegionOptions options;
+  options.ranks = std::move(thread_communicators(2).front());
+  options.together.first_seconds = options.together.step_seconds = 0.2;
+  const RegionResult result =
+      tune_region(pair.runtime, [&](Region& region) { region(function, Stream{}, 16); }, options);
+  CHECK_FALSE(result.tuned());
+  function(Stream{}, 16);
+  CHECK(calls.back() == 3);
 }
 
 TEST_CASE("what a function launches inside of itself is timed apart", "[runtime][region]") {

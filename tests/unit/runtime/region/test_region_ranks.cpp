@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <chrono>
@@ -184,6 +185,36 @@ TEST_CASE("ranks choose what is best on the slowest, in the same runs",
     const std::vector<std::string> defaults{entry("first", 2), entry("second", 2)};
     for (std::size_t r = 0; r < 3; ++r) CHECK(job[r].launched == defaults);
   }
+}
+
+TEST_CASE("a candidate that one rank's record calls dangerous is tried by none",
+          "[runtime][region][ranks]") {
+  Watchdog watchdog;
+  Job job(2);
+  for (std::size_t r = 0; r < 2; ++r) {
+    job[r].kernel("second", 1).seconds = 0.5e-3;
+    job.options[r].max_runs = 6;  // so that more is to be tried the next time
+    job.options[r].candidate_seconds = 0.5;
+  }
+  job[0].then = [](const std::string& instance) {
+    if (instance == entry("first", 8)) std::this_thread::sleep_for(std::chrono::seconds(1));
+  };
+  job.run();
+  REQUIRE(candidate(job.results[0], 0, 8).status == CandidateStatus::hung);
+  REQUIRE(candidate(job.results[1], 0, 8).status != CandidateStatus::hung);
+  for (std::size_t r = 0; r < 2; ++r) {
+    job.options[r].max_runs = 0;
+    job[r].launched.clear();
+  }
+  job.connect();
+  job.run();
+  job.check_plan(2, 1);
+  CHECK(job.runs[0] > 6);
+  for (std::size_t r = 0; r < 2; ++r) {
+    CHECK(std::ranges::count(job[r].launched, entry("first", 8)) == 0);
+    CHECK(job[r].launched == job[0].launched);
+  }
+  CHECK(candidate(job.results[0], 0, 8).status == CandidateStatus::hung);
 }
 
 TEST_CASE("by the mean, if so asked", "[runtime][region][ranks]") {

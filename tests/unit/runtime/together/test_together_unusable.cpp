@@ -156,6 +156,35 @@ TEST_CASE("a rank whose default fails in an agreement that came to nothing does 
   CHECK(findings.wrong() == "");
 }
 
+TEST_CASE("a rank without which the others went on does not ask them again", "[runtime][ranks]") {
+  Job job(2);
+  Watched& watch = job.watch(1);
+  KernelDefinition failing = doubling();
+  failing.cost = [](auto, auto, const DeviceLimits&) -> double {
+    throw UserError("not like this");
+  };
+  Findings findings;
+  std::barrier both(2);
+  const auto configs = job.run<Values>([&](Process& process, int rank) {
+    const Runtime runtime = process.runtime();
+    const DynamicTuned handle = runtime.tuned(rank == 1 ? failing : doubling());
+    if (rank == 0) {
+      const Values config = handle.config({64});
+      both.arrive_and_wait();
+      return config;
+    }
+    findings.check_throws<UserError>([&] { handle.config({64}); }, "not like this");
+    both.arrive_and_wait();
+    const int calls = watch.calls;
+    for (int i = 0; i < 2; ++i)
+      findings.check_throws<UserError>([&] { handle.config({64}); }, "not like this");
+    findings.check(watch.calls == calls);
+    return Values{};
+  });
+  CHECK(findings.wrong() == "");
+  CHECK(configs[0] == Values{2, 0});
+}
+
 TEST_CASE("candidates that fail on a rank keep what they came to", "[runtime][ranks]") {
   Job job = all_wrong();
   for (const int r : {0, 1}) job[r].of(4).launch_error = "refused";

@@ -12,6 +12,12 @@ namespace {
 
 constexpr int kSmall = 10;
 
+Digest digest_of(std::byte first) {
+  Digest digest{};
+  digest[0] = first;
+  return digest;
+}
+
 int length_of(void** args) { return *static_cast<int*>(args[2]); }
 float* results_of(void** args) { return *static_cast<float**>(args[0]); }
 
@@ -60,6 +66,19 @@ struct Trusting {
 };
 
 }  // namespace
+
+TEST_CASE("a check of a reference may ask for another one", "[runtime][tune]") {
+  runtime::TrustedReferences known;
+  int checks = 0;
+  const auto inner = [&] {
+    ++checks;
+    return std::string("not this one");
+  };
+  const auto outer = [&] { return known.verdict(digest_of(std::byte{2}), inner); };
+  for (int i = 0; i < 2; ++i)
+    CHECK(known.verdict(digest_of(std::byte{1}), outer) == "not this one");
+  CHECK(checks == 1);
+}
 
 TEST_CASE("a reference on the device, once it is trusted, is all that large problems need",
           "[runtime][reference]") {
