@@ -16,6 +16,7 @@
 
 #include "codegen/binary.hpp"
 #include "codegen/compiler.hpp"
+#include "kiln/detail/bound_launch.hpp"
 #include "kiln/device.hpp"
 #include "kiln/error.hpp"
 #include "kiln/tensor_map.hpp"
@@ -26,6 +27,7 @@
 
 namespace kiln::runtime {
 
+class EntryArguments;
 class PeerAccess;
 
 /// The stage after Binary: code loaded on a device, entry resolved, ready to launch. Keeps its
@@ -55,15 +57,6 @@ class Replay {
   virtual ~Replay() = default;
   /// Puts the whole sequence on `stream`. @throws EnvironmentError when the device refuses.
   virtual void run(Stream stream) = 0;
-};
-
-/// A launch that is made again and again: what the device finds out about it is found out once.
-/// Names the kernel's module, which must outlive it. Safe to use from several threads.
-class FixedLaunch {
- public:
-  virtual ~FixedLaunch() = default;
-  /// As Device::launch.
-  virtual void operator()(Stream stream, void** args) const = 0;
 };
 
 /// A kernel faulted, and the device does no more work for this process.
@@ -107,8 +100,11 @@ class Device {
   virtual void launch(const Module& kernel, const Launch& launch, Stream stream,
                       void** args) const = 0;
 
+  /// A launch that is made again and again: what the device finds out about it is found out once.
   /// `kernel` and this device must outlive what is returned.
-  virtual std::unique_ptr<FixedLaunch> fixed(const Module& kernel, const Launch& launch) const;
+  virtual std::shared_ptr<const detail::BoundLaunch> fixed(const Module& kernel,
+                                                           const Launch& launch,
+                                                           EntryArguments arguments) const;
 
   /// launch() for what is verified, not timed: it may be slower and find more. The host device
   /// finds writes outside a block's shared memory. @throws WrongResult that says where

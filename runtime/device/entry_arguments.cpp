@@ -11,40 +11,10 @@ namespace kiln::runtime {
 
 namespace {
 
-void* pointer_in(const void* arg) {
-  void* pointer;
-  std::memcpy(&pointer, arg, sizeof pointer);
-  return pointer;
-}
-
-void check_alignment(std::size_t argument, const void* address) {
-  if (reinterpret_cast<std::uintptr_t>(address) % kTensorMapAlignment != 0)
-    throw UserError(detail::format(
-        "argument {} is not aligned to {} bytes, as the tensor map that this config makes of it "
-        "must be",
-        argument, kTensorMapAlignment));
-}
-
-}  // namespace
-
-/// Never changed once published. All that a launch with the same pointers looks at comes first.
-struct EntryArguments::Encoded {
-  struct Place {
-    std::size_t argument;
-    void* address;
-    std::ptrdiff_t address_at;  ///< the address's place in the map, in bytes; -1: it has none
-  };
-  std::size_t count;
-  std::array<Place, kMaxMaps> places;
-  std::array<EncodedMap, kMaxMaps> maps;
-};
-
-namespace {
-
 /// Where a map holds its address as it is; -1 where moving the map changes anything else. A device
 /// that moves a map shows it: both of these addresses together differ from `address` in every bit
 /// that an aligned address of 48 bits may have.
-std::ptrdiff_t address_in(const EncodedMap& map, const Device& device, void* address) {
+std::int16_t address_in(const EncodedMap& map, const Device& device, void* address) {
   std::ptrdiff_t found = -1;
   for (const std::uintptr_t bits :
        {std::uintptr_t{0x5555'5555'5550}, std::uintptr_t{0x2aaa'aaaa'aaa0}}) {
@@ -64,7 +34,7 @@ std::ptrdiff_t address_in(const EncodedMap& map, const Device& device, void* add
     std::memcpy(expected.bytes.data() + found, &other, sizeof other);
     if (expected.bytes != moved.bytes) return -1;
   }
-  return found;
+  return static_cast<std::int16_t>(found);
 }
 
 }  // namespace
@@ -73,34 +43,34 @@ EntryArguments::EntryArguments(const Device& device, std::vector<detail::Planned
                                std::size_t arguments)
     : device_(device), maps_(std::move(maps)), count_(arguments) {}
 
+EntryArguments::EntryArguments(EntryArguments&& other) noexcept
+    : device_(other.device_), maps_(std::move(other.maps_)), count_(other.count_) {}
+
 EntryArguments::~EntryArguments() { delete encoded_.load(std::memory_order_acquire); }
+
+void EntryArguments::not_aligned(std::size_t argument) {
+  throw UserError(detail::format(
+      "argument {} is not aligned to {} bytes, as the tensor map that this config makes of it "
+      "must be",
+      argument, kTensorMapAlignment));
+}
 
 const EntryArguments::Encoded& EntryArguments::encode(void* const* args) const {
   auto made = std::make_unique<Encoded>();
-  made->count = maps_.size();
+  made->count = static_cast<std::uint32_t>(maps_.size());
   for (std::size_t i = 0; i < maps_.size(); ++i) {
     const std::size_t argument = maps_[i].argument;
     void* const address = pointer_in(args[argument]);
-    check_alignment(argument, address);
+    if (reinterpret_cast<std::uintptr_t>(address) % kTensorMapAlignment != 0) not_aligned(argument);
     made->maps[i] = device_.encode(maps_[i].map, address);
-    made->places[i] = {argument, address, address_in(made->maps[i], device_, address)};
+    made->arguments[i] = static_cast<std::uint16_t>(argument);
+    made->addresses[i] = address;
+    made->address_at[i] = address_in(made->maps[i], device_, address);
   }
   const Encoded* first = nullptr;
   if (encoded_.compare_exchange_strong(first, made.get(), std::memory_order_acq_rel))
     return *made.release();
   return *first;  // another thread was faster
-}
-
-EncodedMap* EntryArguments::moved(const Encoded& known, std::size_t map, void* address,
-                                  EncodedMaps& own) const {
-  check_alignment(known.places[map].argument, address);
-  EncodedMap& copy = reinterpret_cast<EncodedMap*>(own.bytes)[map];
-  std::memcpy(static_cast<void*>(&copy), &known.maps[map], sizeof copy);
-  if (const std::ptrdiff_t at = known.places[map].address_at; at >= 0)
-    std::memcpy(copy.bytes.data() + at, &address, sizeof address);
-  else
-    device_.move(copy, address);
-  return &copy;
 }
 
 void EntryArguments::fill(void** entry_args, EncodedMaps& own, void* const* args,
@@ -111,10 +81,10 @@ void EntryArguments::fill(void** entry_args, EncodedMaps& own, void* const* args
   const Encoded* ready = encoded_.load(std::memory_order_acquire);
   const Encoded& known = ready ? *ready : encode(args);
   for (std::size_t i = 0; i < known.count; ++i) {
-    const Encoded::Place& place = known.places[i];
-    void* const address = pointer_in(args[place.argument]);
-    entry_args[place.argument] = address == place.address ? const_cast<EncodedMap*>(&known.maps[i])
-                                                          : moved(known, i, address, own);
+    const std::size_t argument = known.arguments[i];
+    void* const address = pointer_in(args[argument]);
+    entry_args[argument] =
+        address == known.addresses[i] ? known.map(i) : moved(known, i, address, own);
   }
 }
 

@@ -2,8 +2,10 @@
 // workspace behind all arguments.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <vector>
@@ -24,6 +26,8 @@ class EntryArguments {
   /// `device` must outlive this. `arguments`: how many the kernel has for its callers.
   EntryArguments(const Device& device, std::vector<detail::PlannedMap> maps, std::size_t arguments);
   ~EntryArguments();
+  /// @pre `other` was never used
+  EntryArguments(EntryArguments&& other) noexcept;
   EntryArguments(const EntryArguments&) = delete;
   EntryArguments& operator=(const EntryArguments&) = delete;
 
@@ -46,6 +50,20 @@ class EntryArguments {
     }
   }
 
+  /// The same without a workspace, in the caller's own array, which is changed.
+  template <class F>
+  void in_place(void** args, F use) const {
+    const Encoded* known = encoded_.load(std::memory_order_acquire);
+    if (!known) [[unlikely]]
+      known = &encode(args);
+    for (std::size_t i = 0; i < known->count; ++i) {
+      void*& arg = args[known->arguments[i]];
+      if (pointer_in(arg) != known->addresses[i]) return in_place_moved(*known, i, args, use);
+      arg = known->map(i);
+    }
+    use(args);
+  }
+
  private:
   static constexpr std::size_t kMaxMaps = 8;
   static constexpr std::size_t kFewArguments = 32;
@@ -54,17 +72,59 @@ class EntryArguments {
   struct EncodedMaps {
     alignas(EncodedMap) std::byte bytes[kMaxMaps * sizeof(EncodedMap)];
   };
-  struct Encoded;
+  /// Never changed once published. All that a launch with the same pointers looks at comes first:
+  /// behind a driver's call every cache line costs.
+  struct Encoded {
+    std::uint32_t count;
+    std::array<std::uint16_t, kMaxMaps> arguments;
+    std::array<void*, kMaxMaps> addresses;
+    std::array<std::int16_t, kMaxMaps> address_at;  ///< its place in the map; -1: it has none
+    std::array<EncodedMap, kMaxMaps> maps;
+
+    void* map(std::size_t i) const noexcept { return const_cast<EncodedMap*>(&maps[i]); }
+  };
+
+  static void* pointer_in(const void* arg) noexcept {
+    void* pointer;
+    std::memcpy(&pointer, arg, sizeof pointer);
+    return pointer;
+  }
+
+  /// From the first map on whose pointer differs. Its copies stay out of the stack of a launch that
+  /// needs none.
+  template <class F>
+  [[gnu::noinline]] void in_place_moved(const Encoded& known, std::size_t first, void** args,
+                                        F use) const {
+    EncodedMaps own;
+    for (std::size_t i = first; i < known.count; ++i) {
+      void*& arg = args[known.arguments[i]];
+      void* const address = pointer_in(arg);
+      arg = address == known.addresses[i] ? known.map(i) : moved(known, i, address, own);
+    }
+    use(args);
+  }
+
+  void* moved(const Encoded& known, std::size_t map, void* address, EncodedMaps& own) const {
+    if (reinterpret_cast<std::uintptr_t>(address) % kTensorMapAlignment != 0) [[unlikely]]
+      not_aligned(known.arguments[map]);
+    EncodedMap& copy = reinterpret_cast<EncodedMap*>(own.bytes)[map];
+    std::memcpy(static_cast<void*>(&copy), &known.maps[map], sizeof copy);
+    if (const int at = known.address_at[map]; at >= 0) [[likely]]
+      std::memcpy(copy.bytes.data() + at, &address, sizeof address);
+    else
+      device_.move(copy, address);
+    return &copy;
+  }
 
   void fill(void** entry_args, EncodedMaps& own, void* const* args,
             const Workspace* workspace) const;
   const Encoded& encode(void* const* args) const;
-  EncodedMap* moved(const Encoded& known, std::size_t map, void* address, EncodedMaps& own) const;
+  [[noreturn]] static void not_aligned(std::size_t argument);
 
-  const Device& device_;
-  const std::vector<detail::PlannedMap> maps_;
-  const std::size_t count_;
   mutable std::atomic<const Encoded*> encoded_{nullptr};  ///< published once
+  const Device& device_;
+  std::vector<detail::PlannedMap> maps_;
+  const std::size_t count_;
 };
 
 }  // namespace kiln::runtime

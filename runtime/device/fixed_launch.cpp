@@ -1,27 +1,31 @@
 #include "runtime/device/device.hpp"
+#include "runtime/device/entry_arguments.hpp"
 
 namespace kiln::runtime {
 namespace {
 
 /// For devices that have nothing to find out ahead of a launch.
-class PlainLaunch final : public FixedLaunch {
+class PlainLaunch final : public detail::BoundLaunch {
  public:
-  PlainLaunch(const Device& device, const Module& kernel, const Launch& launch)
-      : device_(device), kernel_(kernel), launch_(launch) {}
-  void operator()(Stream stream, void** args) const override {
-    device_.launch(kernel_, launch_, stream, args);
+  PlainLaunch(const Device& device, const Module& kernel, EntryArguments arguments)
+      : device_(device), kernel_(kernel), arguments_(std::move(arguments)) {}
+  void operator()(const Launch& launch, Stream stream, void** args) const override {
+    arguments_.with(args, nullptr, [&](void** entry_args) {
+      device_.launch(kernel_, launch, stream, entry_args);
+    });
   }
 
  private:
   const Device& device_;
   const Module& kernel_;
-  const Launch launch_;
+  const EntryArguments arguments_;
 };
 
 }  // namespace
 
-std::unique_ptr<FixedLaunch> Device::fixed(const Module& kernel, const Launch& launch) const {
-  return std::make_unique<PlainLaunch>(*this, kernel, launch);
+std::shared_ptr<const detail::BoundLaunch> Device::fixed(const Module& kernel, const Launch&,
+                                                         EntryArguments arguments) const {
+  return std::make_shared<const PlainLaunch>(*this, kernel, std::move(arguments));
 }
 
 }  // namespace kiln::runtime

@@ -102,50 +102,62 @@ void start_whole(const Launchable& ready, const Launch& launch,
 
 class BoundWhole final : public detail::BoundLaunch {
  public:
-  BoundWhole(const Launchable& ready, const Launch& launch, std::span<const std::int64_t> problem)
-      : arguments_(loader_of(ready).entry_arguments(ready, problem)),
+  BoundWhole(const Launchable& ready, EntryArguments arguments,
+             std::optional<WorkspaceSize> workspace, std::vector<Launch> steps)
+      : arguments_(std::move(arguments)),
         ready_(ready),
-        workspace_(detail::planned_workspace(loader_of(ready).definition(), ready.config, problem,
-                                             device_of(ready).info().limits)) {
-    with_steps(ready, problem,
-               [&](std::span<const Launch> steps) { steps_.assign(steps.begin(), steps.end()); });
-    if (steps_.empty() && !workspace_) entry_ = device_of(ready).fixed(module_of(ready), launch);
-  }
+        workspace_(workspace),
+        steps_(std::move(steps)) {}
 
   void operator()(const Launch& launch, Stream stream, void** args) const override {
-    // Most have maps alone, and then the launch is little more than the driver's own.
-    if (entry_)
-      arguments_.with(args, nullptr, [&](void** entry_args) { (*entry_)(stream, entry_args); });
-    else if (!empty(launch))
-      launch_whole(ready_, arguments_, workspace_, launch, steps_, stream, args);
+    if (!empty(launch)) launch_whole(ready_, arguments_, workspace_, launch, steps_, stream, args);
   }
 
  private:
-  std::unique_ptr<FixedLaunch> entry_;  ///< of a config without steps and workspace
-  EntryArguments arguments_;
+  const EntryArguments arguments_;
   const Launchable ready_;
-  std::optional<WorkspaceSize> workspace_;
-  std::vector<Launch> steps_;
+  const std::optional<WorkspaceSize> workspace_;
+  const std::vector<Launch> steps_;
 };
+
+/// @pre `launch` is not empty
+std::shared_ptr<const detail::BoundLaunch> bound_whole(const Launchable& ready,
+                                                       const Launch& launch,
+                                                       std::span<const std::int64_t> problem) {
+  EntryArguments arguments = loader_of(ready).entry_arguments(ready, problem);
+  const auto workspace = detail::planned_workspace(loader_of(ready).definition(), ready.config,
+                                                   problem, device_of(ready).info().limits);
+  std::vector<Launch> steps;
+  with_steps(ready, problem, [&](std::span<const Launch> planned) {
+    steps.assign(planned.begin(), planned.end());
+  });
+  // Most have maps alone, and then the launch is little more than the driver's own.
+  if (steps.empty() && !workspace)
+    return device_of(ready).fixed(module_of(ready), launch, std::move(arguments));
+  return std::make_shared<const BoundWhole>(ready, std::move(arguments), workspace,
+                                            std::move(steps));
+}
 
 /// Of what is in use while something better is looked for: captured launches are noted.
 class BoundProvisional final : public detail::BoundLaunch {
  public:
   BoundProvisional(const Launchable& ready, const Launch& launch,
                    std::span<const std::int64_t> problem)
-      : ready_(ready), problem_(problem.begin(), problem.end()), whole_(ready, launch, problem) {}
+      : ready_(ready),
+        problem_(problem.begin(), problem.end()),
+        whole_(bound_whole(ready, launch, problem)) {}
 
   void operator()(const Launch& launch, Stream stream, void** args) const override {
     if (device_of(ready_).capturing(stream))
       ready_.launch(launch, problem_, stream, args);
     else
-      whole_(launch, stream, args);
+      (*whole_)(launch, stream, args);
   }
 
  private:
   const Launchable ready_;
   const Values problem_;
-  const BoundWhole whole_;
+  const std::shared_ptr<const detail::BoundLaunch> whole_;
 };
 
 /// Whether launches of a config are more than its entry with the caller's arguments.
@@ -262,7 +274,7 @@ std::shared_ptr<const detail::BoundLaunch> KernelLoader::bound_launch(
   const Launch launch = loader_of(ready).definition().launch(ready.config, problem, limits);
   if (empty(launch)) return nullptr;
   if (ready.provisional) return std::make_shared<const BoundProvisional>(ready, launch, problem);
-  return std::make_shared<const BoundWhole>(ready, launch, problem);
+  return bound_whole(ready, launch, problem);
 }
 
 void KernelLoader::fill_symbols(const Launchable& ready) {

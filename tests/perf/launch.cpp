@@ -254,7 +254,9 @@ void launch_with_maps(const std::string& device_name) {
   };
   kiln_launch(0);  // encodes the maps
 
-  std::vector<double> bare, same, changed;
+  std::vector<double> bare, same, changed, fresh;
+  float* const first = arrays.front().data();
+  std::size_t turn = 0;
   for (int round = 0; round < 1000; ++round) {
     const double least = nanoseconds([&] {
       if (driver)
@@ -267,6 +269,13 @@ void launch_with_maps(const std::string& device_name) {
     device->synchronize(stream);
     changed.push_back(nanoseconds([&] { kiln_launch(kMaps); }) - least);
     device->synchronize(stream);
+    // Addresses that no launch has passed before; nothing reads there.
+    fresh.push_back(nanoseconds([&] {
+                      float* const moved = first + 64 * ++turn;
+                      bound(stream, moved, moved + 16, moved + 32, n);
+                    }) -
+                    least);
+    device->synchronize(stream);
     bare.push_back(least);
   }
   perf::report(driver ? "launch with 3 tensor maps: cuLaunchKernelEx"
@@ -276,6 +285,8 @@ void launch_with_maps(const std::string& device_name) {
                "goal <= 25");
   perf::report("launch with 3 tensor maps: changed pointers, minus that", perf::median(changed),
                "ns", "goal <= 60");
+  perf::report("launch with 3 tensor maps: new pointers every time, minus that",
+               perf::median(fresh), "ns", "goal <= 60");
 }
 
 /// Seconds in which the driver alone loads a binary and launches it once; 0: there is no driver.

@@ -15,6 +15,7 @@
 
 #include "kiln/definition.hpp"
 #include "kiln/detail/arguments.hpp"
+#include "kiln/detail/bound_launch.hpp"
 #include "kiln/detail/read_section.hpp"
 #include "kiln/missing.hpp"
 #include "kiln/symbol.hpp"
@@ -50,16 +51,6 @@ struct Launchable {
 
 /// A launchable that stays loaded as long as this has an owner.
 using Ready = std::shared_ptr<const Launchable>;
-
-/// A launch of one problem that is more than its entry with the caller's arguments: tensor maps in
-/// the place of pointers, a workspace, steps.
-class BoundLaunch {
- public:
-  virtual ~BoundLaunch() = default;
-  /// As Launchable::launch. Thread-safe. @throws UserError when a pointer is not aligned as maps
-  /// must be, or when the stream's workspace is too small and cannot grow; EnvironmentError
-  virtual void operator()(const Launch& launch, Stream stream, void** args) const = 0;
-};
 
 /// What launches a tunable: the handle of a kernel or, in a region, of a function with knobs.
 /// Problems are bucketed.

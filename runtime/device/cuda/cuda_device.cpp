@@ -160,17 +160,19 @@ class CudaDevice final : public Device {
 
   void launch(const Module& kernel, const Launch& g, Stream stream, void** args) const override {
     if (g.grid.x == 0 || g.grid.y == 0 || g.grid.z == 0) return;
-    if (has_attributes(g)) return CudaFixedLaunch(*context_, function_of(kernel), g)(stream, args);
+    if (has_attributes(g)) return LaunchByConfig(*context_, function_of(kernel), g)(stream, args);
     in_context(*context_, "cuLaunchKernel", [&] {
       return driver_.LaunchKernel(function_of(kernel), g.grid.x, g.grid.y, g.grid.z, g.block.x,
                                   g.block.y, g.block.z, g.shared_bytes, native(stream), args,
                                   nullptr);
     });
   }
-  std::unique_ptr<FixedLaunch> fixed(const Module& kernel, const Launch& g) const override {
-    if (has_attributes(g) && g.grid.x && g.grid.y && g.grid.z)
-      return std::make_unique<CudaFixedLaunch>(*context_, function_of(kernel), g);
-    return Device::fixed(kernel, g);
+  std::shared_ptr<const detail::BoundLaunch> fixed(const Module& kernel, const Launch& g,
+                                                   EntryArguments arguments) const override {
+    if (has_attributes(g) && !empty(g))
+      return std::make_shared<const CudaFixedLaunch>(std::move(arguments), *context_,
+                                                     function_of(kernel), g);
+    return Device::fixed(kernel, g, std::move(arguments));
   }
 
   EncodedMap encode(const TensorMap& map, void* address) const override {

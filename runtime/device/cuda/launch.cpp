@@ -92,8 +92,8 @@ CUlaunchAttribute& LaunchConfig::add(CUlaunchAttributeID id) {
   return attribute;
 }
 
-CudaFixedLaunch::CudaFixedLaunch(const CudaContext& context, CUfunction function,
-                                 const Launch& launch)
+LaunchByConfig::LaunchByConfig(const CudaContext& context, CUfunction function,
+                               const Launch& launch)
     : context_(context),
       launch_(context.driver().LaunchKernelEx),
       function_(function),
@@ -101,11 +101,16 @@ CudaFixedLaunch::CudaFixedLaunch(const CudaContext& context, CUfunction function
   require(launch_, "cuLaunchKernelEx");
 }
 
-void CudaFixedLaunch::operator()(Stream stream, void** args) const {
-  CUlaunchConfig config = *config_.get();
-  config.hStream = static_cast<CUstream>(stream.handle);
-  in_context(context_, "cuLaunchKernelEx",
-             [&] { return launch_(&config, function_, args, nullptr); });
+void LaunchByConfig::again(CUresult refused, Stream stream, void** args) const {
+  again_in_context(refused, context_, "cuLaunchKernelEx", [&] { return once(stream, args); });
+}
+
+void CudaFixedLaunch::operator()(const Launch&, Stream stream, void** args) const {
+  arguments_.with(args, nullptr, [&](void** entry_args) { launch_(stream, entry_args); });
+}
+
+void CudaFixedLaunch::take(const Launch&, Stream stream, void** args) const {
+  arguments_.in_place(args, [this, stream](void** entry_args) { launch_(stream, entry_args); });
 }
 
 void prepare_function(const DriverTable& driver, CUfunction function, int static_shared,

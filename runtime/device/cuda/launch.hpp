@@ -6,6 +6,7 @@
 #include "runtime/device/cuda/cuda_objects.hpp"
 #include "runtime/device/cuda/driver.hpp"
 #include "runtime/device/device.hpp"
+#include "runtime/device/entry_arguments.hpp"
 
 namespace kiln::runtime {
 
@@ -21,6 +22,18 @@ inline bool has_attributes(const Launch& launch) noexcept {
 void prepare_function(const DriverTable& driver, CUfunction function, int static_shared,
                       const Launch& launch, const DeviceLimits& limits);
 
+/// What in_context() does once the driver has refused.
+template <class Call>
+void again_in_context(CUresult refused, const CudaContext& context, const char* name,
+                      const Call& call) {
+  // The program may have destroyed the context that it left current.
+  if (refused != CUDA_ERROR_INVALID_CONTEXT && refused != CUDA_ERROR_INVALID_HANDLE &&
+      refused != CUDA_ERROR_CONTEXT_IS_DESTROYED)
+    context.driver().check(refused, name);
+  const CurrentContext current(context);
+  context.driver().check(call(), name);
+}
+
 /// Makes a call that puts work on a stream, and again in `context` when the driver wants another
 /// context to be current. A stream of its own belongs to a context, whichever is current; asking
 /// before each launch costs about 8 ns.
@@ -28,13 +41,8 @@ void prepare_function(const DriverTable& driver, CUfunction function, int static
 template <class Call>
 void in_context(const CudaContext& context, const char* name, const Call& call) {
   const CUresult result = call();
-  if (result == CUDA_SUCCESS) return;
-  // The program may have destroyed the context that it left current.
-  if (result != CUDA_ERROR_INVALID_CONTEXT && result != CUDA_ERROR_INVALID_HANDLE &&
-      result != CUDA_ERROR_CONTEXT_IS_DESTROYED)
-    context.driver().check(result, name);
-  const CurrentContext current(context);
-  context.driver().check(call(), name);
+  if (result != CUDA_SUCCESS) [[unlikely]]
+    again_in_context(result, context, name, call);
 }
 
 /// A launch as cuLaunchKernelEx and the occupancy of clusters take it.
@@ -54,17 +62,43 @@ class LaunchConfig {
 };
 
 /// By cuLaunchKernelEx. Takes no lock and allocates nothing.
-class CudaFixedLaunch final : public FixedLaunch {
+class LaunchByConfig {
  public:
   /// @throws EnvironmentError when the driver does not know the call
-  CudaFixedLaunch(const CudaContext& context, CUfunction function, const Launch& launch);
-  void operator()(Stream stream, void** args) const override;
+  LaunchByConfig(const CudaContext& context, CUfunction function, const Launch& launch);
+  void operator()(Stream stream, void** args) const {
+    const CUresult result = once(stream, args);
+    if (result != CUDA_SUCCESS) [[unlikely]]
+      again(result, stream, args);
+  }
 
  private:
+  CUresult once(Stream stream, void** args) const {
+    CUlaunchConfig config = *config_.get();
+    config.hStream = static_cast<CUstream>(stream.handle);
+    return launch_(&config, function_, args, nullptr);
+  }
+  void again(CUresult refused, Stream stream, void** args) const;
+
   const CudaContext& context_;
   decltype(&::cuLaunchKernelEx) launch_;
   CUfunction function_;
   LaunchConfig config_;
+};
+
+/// As Device::fixed, of a launch with attributes: one function and few cache lines in front of the
+/// driver's.
+class CudaFixedLaunch final : public detail::BoundLaunch {
+ public:
+  CudaFixedLaunch(EntryArguments arguments, const CudaContext& context, CUfunction function,
+                  const Launch& launch)
+      : arguments_(std::move(arguments)), launch_(context, function, launch) {}
+  void operator()(const Launch& launch, Stream stream, void** args) const override;
+  void take(const Launch& launch, Stream stream, void** args) const override;
+
+ private:
+  const EntryArguments arguments_;
+  const LaunchByConfig launch_;
 };
 
 /// As Device::encode and Device::move.

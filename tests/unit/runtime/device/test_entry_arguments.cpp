@@ -75,6 +75,12 @@ std::vector<detail::PlannedMap> two_maps() {
 }
 
 struct Passed {
+  Passed(void* a, void* b) : first(a), third(b) {}
+  Passed& operator=(const Passed& other) {  // its arguments stay its own
+    first = other.first, third = other.third;
+    return *this;
+  }
+
   void *first, *third;
   int second = 5, fourth = 7;
   std::array<void*, 4> arguments{&first, &second, &third, &fourth};
@@ -113,6 +119,55 @@ TEST_CASE("maps are encoded once, and copied only for other pointers", "[runtime
   CHECK(device.moved == 0);
 }
 
+TEST_CASE("maps take the places of pointers in the launch's own array", "[runtime][maps]") {
+  const MappingDevice device;
+  const EntryArguments entry(device, two_maps(), 4);
+  Passed passed{at(0x1000), at(0x2000)};
+  const auto launch = [&](const auto& look) {
+    std::array<void*, 4> own = passed.arguments;
+    bool used = false;
+    entry.in_place(own.data(), [&](void** args) {
+      REQUIRE(args == own.data());
+      CHECK(address_in(args[0]) == passed.first);
+      CHECK(args[1] == &passed.second);
+      CHECK(address_in(args[2]) == passed.third);
+      CHECK(args[3] == &passed.fourth);
+      for (const int map : {0, 2}) CHECK(reinterpret_cast<std::uintptr_t>(args[map]) % 64 == 0);
+      look(args);
+      used = true;
+    });
+    CHECK(used);
+  };
+  std::array<void*, 2> held{};
+  launch([&](void** args) { held = {args[0], args[2]}; });
+  launch([&](void** args) { CHECK((args[0] == held[0] && args[2] == held[1])); });
+  passed.third = at(0x3000);
+  launch([&](void** args) { CHECK((args[0] == held[0] && args[2] != held[1])); });
+  passed = {at(0x4000), at(0x2000)};
+  launch([&](void** args) { CHECK((args[0] != held[0] && args[2] == held[1])); });
+  passed = {at(0x2000), at(0x1000)};
+  launch([&](void** args) { CHECK((args[0] != held[0] && args[2] != held[1])); });
+  passed = {at(0x1000), at(0x2000)};  // what is held is as it was
+  launch([&](void** args) { CHECK((args[0] == held[0] && args[2] == held[1])); });
+  CHECK(device.encoded == 2);
+
+  passed.third = at(0x3004);
+  std::array<void*, 4> own = passed.arguments;
+  CHECK_THROWS_AS(entry.in_place(own.data(), [](void**) {}), UserError);
+}
+
+TEST_CASE("arguments that were given away are encoded by who has them", "[runtime][maps]") {
+  const MappingDevice device;
+  EntryArguments first(device, two_maps(), 4);
+  const EntryArguments entry(std::move(first));
+  Passed passed{at(0x1000), at(0x2000)};
+  entry.with(passed.arguments.data(), nullptr, [&](void** args) {
+    CHECK((address_in(args[0]) == at(0x1000) && address_in(args[2]) == at(0x2000)));
+    CHECK((args[1] == &passed.second && args[3] == &passed.fourth));
+  });
+  CHECK(device.encoded == 2);
+}
+
 TEST_CASE("the device moves a map that holds more of its address than the address",
           "[runtime][maps]") {
   using Also = MappingDevice::Also;
@@ -125,11 +180,14 @@ TEST_CASE("the device moves a map that holds more of its address than the addres
     entry.with(passed.arguments.data(), nullptr, [](void**) {});
     device.moved = 0;
     passed.third = at(0x3000);
-    entry.with(passed.arguments.data(), nullptr, [&](void** args) {
+    const auto look = [&](void** args) {
       EncodedMap expected = device.encode({}, at(0x3000));
       CHECK(std::memcmp(args[2], &expected, sizeof expected) == 0);
-    });
+    };
+    entry.with(passed.arguments.data(), nullptr, look);
     CHECK(device.moved == 1);
+    entry.in_place(passed.arguments.data(), look);
+    CHECK(device.moved == 2);
   }
 }
 
@@ -190,9 +248,11 @@ TEST_CASE("threads share the maps", "[runtime][maps][threads]") {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 2000; ++i) {
         Passed passed{at(t * 0x1000), at(0x9000)};
-        entry.with(passed.arguments.data(), nullptr, [&](void** args) {
+        const auto look = [&](void** args) {
           wrong += address_in(args[0]) != at(t * 0x1000) || address_in(args[2]) != at(0x9000);
-        });
+        };
+        entry.with(passed.arguments.data(), nullptr, look);
+        entry.in_place(passed.arguments.data(), look);
       }
     });
   for (std::thread& thread : threads) thread.join();

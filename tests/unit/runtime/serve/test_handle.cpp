@@ -2,6 +2,7 @@
 #include <thread>
 
 #include "kiln_test.hpp"
+#include "runtime/device/entry_arguments.hpp"
 #include "unit/runtime/allocations.hpp"
 #include "unit/runtime/typed_fixture.hpp"
 
@@ -348,6 +349,57 @@ TEST_CASE("an empty problem has no tensor maps", "[runtime][handle][maps]") {
   };
   CHECK_NOTHROW(launch(0));
   CHECK_THROWS_AS(launch(50), EnvironmentError);  // encodes
+}
+
+namespace {
+
+/// Counts whose arrays of arguments a launch may change, and spoils those.
+class SpoilingDevice final : public FakeDevice {
+ public:
+  using FakeDevice::FakeDevice;
+  std::shared_ptr<const detail::BoundLaunch> fixed(const runtime::Module&, const Launch&,
+                                                   runtime::EntryArguments) const override {
+    struct Spoiling final : detail::BoundLaunch {
+      explicit Spoiling(const SpoilingDevice& counting) : device(counting) {}
+      void operator()(const Launch&, Stream, void**) const override { ++device.left; }
+      void take(const Launch&, Stream, void** args) const override {
+        ++device.taken;
+        args[0] = nullptr;
+      }
+      const SpoilingDevice& device;
+    };
+    return std::make_shared<const Spoiling>(*this);
+  }
+
+  mutable int left = 0, taken = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a held launch gives away its own array of arguments, never the program's",
+          "[runtime][handle][maps]") {
+  Directory directory;
+  Process process(directory.path());
+  const auto device = std::make_shared<SpoilingDevice>(process.script);
+  device->info().limits.tensor_maps = true;
+  process.device = device;
+  const Runtime runtime = process.runtime();
+  KernelDefinition k = doubling();
+  MapRule rule;
+  rule.argument = 1;
+  rule.map = [](auto, auto p) { return TensorMap::tiled<float>({.size = {p[0]}, .box = {4}}); };
+  k.maps = {rule};
+  const auto bound = runtime.tuned(k).with_config({4, 0}).at({50});
+  Buffers b(50);
+  float* y = b.y.data();
+  const float* x = b.x.data();
+  int n = 50;
+  bound({}, y, x, n);
+  CHECK((device->taken == 1 && device->left == 0));
+  void* args[] = {&y, &x, &n};
+  bound.launch({}, args);
+  CHECK((device->taken == 1 && device->left == 1));
+  CHECK((args[0] == &y && args[1] == &x && args[2] == &n));
 }
 
 TEST_CASE("a config that cannot be used says why", "[runtime][handle]") {

@@ -8,6 +8,7 @@
 #include "kiln/error.hpp"
 #include "runtime/device/cuda/cuda_device.hpp"
 #include "runtime/device/device.hpp"
+#include "runtime/device/entry_arguments.hpp"
 
 using namespace kiln;
 using namespace kiln::runtime;
@@ -110,6 +111,51 @@ TEST_CASE("a tensor map is encoded as it was described, and moved", "[runtime][c
 
   fake.fail_call = "cuTensorMapEncodeTiled";
   CHECK_THROWS_AS(device->encode(map, nullptr), EnvironmentError);
+}
+
+TEST_CASE("a launch that is made again and again passes maps", "[runtime][cuda][maps]") {
+  FakeDriver fake;
+  const auto device = make_cuda_device(fake.table(), 0);
+  const Launch launch{.grid = {4}, .block = {32}, .cluster = {2}};
+  const auto kernel = device->load(plain_binary(), launch);
+  const auto map = TensorMap::tiled<float>({.size = {64}, .box = {32}});
+  const auto fixed = device->fixed(*kernel, launch, EntryArguments(*device, {{1, map}}, 2));
+  int first = 1;
+  void* array = reinterpret_cast<void*>(0x1000);
+  const Stream own{reinterpret_cast<void*>(0x77)};
+  const auto pass = [&](Stream stream, bool take) {
+    void* args[] = {&first, &array};
+    if (take)
+      fixed->take(launch, stream, args);
+    else
+      (*fixed)(launch, stream, args);
+    const auto& told = fake.launches.back();
+    CHECK(told.stream == stream.handle);
+    CHECK((told.grid[0] == 4 && told.block[0] == 32));
+    CHECK(told.attributes.at(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION).clusterDim.x == 2);
+    CHECK((told.args == args) == take);
+    CHECK(args[0] == &first);
+    CHECK((args[1] == &array) != take);
+    void* address = nullptr;
+    if (take) std::memcpy(&address, args[1], sizeof address);
+    return address;
+  };
+  CHECK(pass(own, true) == array);
+  pass(own, false);
+  // The default stream is another context's, so the driver is asked twice.
+  const int before = fake.count("cuLaunchKernelEx");
+  CHECK(pass({}, true) == array);
+  CHECK(fake.count("cuLaunchKernelEx") == before + 2);
+  CHECK(fake.launches.size() == 3);
+  CHECK(fake.maps.size() == 1);
+  CHECK(fake.depth() == 0);
+  CHECK(fake.misuse.empty());
+
+  fake.fail_call = "cuLaunchKernelEx";
+  fake.code = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+  void* args[] = {&first, &array};
+  CHECK_THROWS_AS(fixed->take(launch, own, args), EnvironmentError);
+  CHECK(fake.count("cuLaunchKernelEx") == before + 3);  // an error of another kind: once
 }
 
 TEST_CASE("an older driver says which call it lacks", "[runtime][cuda]") {
