@@ -169,7 +169,7 @@ class CudaDevice final : public Device {
   }
   std::shared_ptr<const detail::BoundLaunch> fixed(const Module& kernel, const Launch& g,
                                                    EntryArguments arguments) const override {
-    if (has_attributes(g) && !empty(g))
+    if (driver_.LaunchKernelEx && !empty(g))
       return std::make_shared<const CudaFixedLaunch>(std::move(arguments), *context_,
                                                      function_of(kernel), g);
     return Device::fixed(kernel, g, std::move(arguments));
