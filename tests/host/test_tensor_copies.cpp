@@ -350,6 +350,7 @@ TEST_CASE("what is wrong about a copy is said", "[host][tensor]") {
     if (threadIdx.x == 0) { full.arrive_expect(1024); hopper::load_tile(s, map, full, 0, 0); }
     __syncthreads();
     if (s[threadIdx.x] != 77) __trap();
+    __syncthreads();
     full.wait(0);
     if (s[threadIdx.x] == 77) __trap();)";
   CHECK(words(good, reads_early).empty());
