@@ -127,7 +127,8 @@ std::vector<std::vector<Candidate>> BenchTrials::measure(std::span<const Request
   std::size_t left = 0;
   for (const Request& request : requests) left += request.configs.size();
   std::vector<std::vector<Candidate>> results;
-  for (const auto& [problem, configs, decides, refused] : requests) {
+  for (const Request& request : requests) {
+    const std::vector<Values>& configs = request.configs;
     std::vector<Candidate>& measured = results.emplace_back();
     for (const Values& config : configs) measured.emplace_back().config = config;
     // Each problem gets its part of the time; what it does not need is there for the next.
@@ -135,7 +136,7 @@ std::vector<std::vector<Candidate>> BenchTrials::measure(std::span<const Request
     left -= configs.size();
     const double seconds = seconds_until(deadline) * part;
     if (seconds <= 0 || options_.stop.stop_requested()) continue;
-    const TuneResult result = tune(problem, configs, decides, seconds);
+    const TuneResult result = tune(request.problem, configs, request.decides, seconds);
     for (Candidate& candidate : measured) {
       const auto found =
           std::find_if(result.candidates.begin(), result.candidates.end(),

@@ -86,8 +86,7 @@ class LaunchByConfig {
   LaunchConfig config_;
 };
 
-/// As Device::fixed, of a launch with attributes: one function and few cache lines in front of the
-/// driver's.
+/// As Device::fixed, by cuLaunchKernelEx: one function and few cache lines in front of the driver's.
 class CudaFixedLaunch final : public detail::BoundLaunch {
  public:
   CudaFixedLaunch(EntryArguments arguments, const CudaContext& context, CUfunction function,

@@ -156,7 +156,7 @@ TEST_CASE("maps take the places of pointers in the launch's own array", "[runtim
   CHECK_THROWS_AS(entry.in_place(own.data(), [](void**) {}), UserError);
 }
 
-TEST_CASE("arguments that were given away are encoded by who has them", "[runtime][maps]") {
+TEST_CASE("the arguments of an entry can be moved before their first launch", "[runtime][maps]") {
   const MappingDevice device;
   EntryArguments first(device, two_maps(), 4);
   const EntryArguments entry(std::move(first));

@@ -1,6 +1,7 @@
 // Functions with knobs in a region.
 #include <algorithm>
 #include <atomic>
+#include <functional>
 
 #include "kiln/communicators.hpp"
 #include "kiln/function.hpp"
@@ -127,6 +128,18 @@ TEST_CASE("on a sealed runtime a region loads nothing and asks no store",
   CHECK(pair.runtime.statistics().unprepared_refused == 2);
 }
 
+namespace {
+
+Function<CopyKnobs, CopyProblem, void(int)> copy_by(const std::function<void(int blocks)>& call) {
+  return {
+      .name = "copy",
+      .space = Space<CopyKnobs, CopyProblem>{CopyKnobs{2}}.values(&CopyKnobs::blocks, {1, 2, 3, 4}),
+      .call = [call](const CopyKnobs& knobs, Stream, int) { call(knobs.blocks); },
+      .problem = [](int n) { return CopyProblem{n}; }};
+}
+
+}  // namespace
+
 TEST_CASE("a launch in a region that takes too long is told of while it runs, and is hung",
           "[runtime][region]") {
   Watchdog watchdog;
@@ -138,17 +151,12 @@ TEST_CASE("a launch in a region that takes too long is told of while it runs, an
   };
   Pair pair(process);
   std::vector<int> calls;
-  const Function<CopyKnobs, CopyProblem, void(int)> copy{
-      .name = "copy",
-      .space = Space<CopyKnobs, CopyProblem>{CopyKnobs{2}}.values(&CopyKnobs::blocks, {1, 2, 3, 4}),
-      .call =
-          [&](const CopyKnobs& knobs, Stream, int) {
-            calls.push_back(knobs.blocks);
-            if (knobs.blocks == 4) CHECK(becomes([&] { return told > 0; }));
-            process.device->pass(knobs.blocks == 3 ? 0.2e-3 : knobs.blocks == 4 ? 1e-6 : 1e-3);
-          },
-      .problem = [](int n) { return CopyProblem{n}; }};
-  const auto function = tuned(pair.runtime, copy);
+  const auto function =
+      tuned(pair.runtime, copy_by([&](int blocks) {
+              calls.push_back(blocks);
+              if (blocks == 4) CHECK(becomes([&] { return told > 0; }));
+              process.device->pass(blocks == 3 ? 0.2e-3 : blocks == 4 ? 1e-6 : 1e-3);
+            }));
   RegionOptions options;
   options.candidate_seconds = patient(1);
   std::string overdue;
@@ -176,16 +184,10 @@ TEST_CASE("a region whose ranks come to nothing leaves a function its knobs",
   RegionProcess process(directory.path());
   Pair pair(process);
   std::vector<int> calls;
-  const Function<CopyKnobs, CopyProblem, void(int)> copy{
-      .name = "copy",
-      .space = Space<CopyKnobs, CopyProblem>{CopyKnobs{2}}.values(&CopyKnobs::blocks, {1, 2, 3, 4}),
-      .call =
-          [&](const CopyKnobs& knobs, Stream, int) {
-            calls.push_back(knobs.blocks);
-            process.device->pass(knobs.blocks == 3 ? 0.2e-3 : 1e-3);
-          },
-      .problem = [](int n) { return CopyProblem{n}; }};
-  const auto function = tuned(pair.runtime, copy);
+  const auto function = tuned(pair.runtime, copy_by([&](int blocks) {
+                                calls.push_back(blocks);
+                                process.device->pass(blocks == 3 ? 0.2e-3 : 1e-3);
+                              }));
   function(Stream{}, 16);
   REQUIRE(calls.back() == 3);
   RegionOptions options;

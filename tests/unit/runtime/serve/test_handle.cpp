@@ -333,17 +333,26 @@ TEST_CASE("a config of one's own is not held to other targets' constraints", "[r
   CHECK(b.doubled());
 }
 
-TEST_CASE("an empty problem has no tensor maps", "[runtime][handle][maps]") {
-  Directory directory;
-  Process process(directory.path());
-  process.device->info().limits.tensor_maps = true;  // but it cannot encode any
-  const Runtime runtime = process.runtime();
+namespace {
+
+/// doubling() with a tensor map of x.
+KernelDefinition doubling_of_a_map() {
   KernelDefinition k = doubling();
   MapRule rule;
   rule.argument = 1;
   rule.map = [](auto, auto p) { return TensorMap::tiled<float>({.size = {p[0]}, .box = {4}}); };
   k.maps = {rule};
-  const DynamicTuned handle = runtime.tuned(k).with_config({4, 0});
+  return k;
+}
+
+}  // namespace
+
+TEST_CASE("an empty problem has no tensor maps", "[runtime][handle][maps]") {
+  Directory directory;
+  Process process(directory.path());
+  process.device->info().limits.tensor_maps = true;  // but it cannot encode any
+  const Runtime runtime = process.runtime();
+  const DynamicTuned handle = runtime.tuned(doubling_of_a_map()).with_config({4, 0});
   const auto launch = [&](int n) {
     handle.at({n})({}, static_cast<float*>(nullptr), static_cast<const float*>(nullptr), n);
   };
@@ -384,12 +393,7 @@ TEST_CASE("a held launch gives away its own array of arguments, never the progra
   device->info().limits.tensor_maps = true;
   process.device = device;
   const Runtime runtime = process.runtime();
-  KernelDefinition k = doubling();
-  MapRule rule;
-  rule.argument = 1;
-  rule.map = [](auto, auto p) { return TensorMap::tiled<float>({.size = {p[0]}, .box = {4}}); };
-  k.maps = {rule};
-  const auto bound = runtime.tuned(k).with_config({4, 0}).at({50});
+  const auto bound = runtime.tuned(doubling_of_a_map()).with_config({4, 0}).at({50});
   Buffers b(50);
   float* y = b.y.data();
   const float* x = b.x.data();
