@@ -86,7 +86,8 @@ class LaunchByConfig {
   LaunchConfig config_;
 };
 
-/// As Device::fixed, by cuLaunchKernelEx: one function and few cache lines in front of the driver's.
+/// As Device::fixed, by cuLaunchKernelEx: one function, and few cache lines, in front of the
+/// driver's.
 class CudaFixedLaunch final : public detail::BoundLaunch {
  public:
   CudaFixedLaunch(EntryArguments arguments, const CudaContext& context, CUfunction function,
