@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kiln/error.hpp"
+#include "kiln/paths.hpp"
 #include "templates/gemm/gated/gemm_gated_fp8.hpp"
 #include "templates/gemm/gemm_bucket.hpp"
 #include "templates/gemm/gemm_configs.hpp"
@@ -138,21 +139,33 @@ std::vector<Gemm> gated_configs(const GatedProblem& p, const DeviceLimits& d) {
   return gated_configs<T, most_sums, blocks>(p, plain);
 }
 
-/// What all gated GEMMs are, whatever leaves them. `traffic`: bytes.
-template <class T, GatedWeights weights, class Signature, bool blocks = false>
-Kernel<Gemm, GatedProblem, Signature> gated_base(const char* file, const std::string& entry,
-                                                 bool few_sums,
-                                                 double (*traffic)(const GatedProblem&)) {
+/// What is stored [m][n] before it is scaled and rounds.
+template <class T>
+std::vector<float> gated_values(const T* a, const T* w, GatedWeights weights,
+                                const GatedProblem& problem, float (*activation)(float));
+
+/// What all gated GEMMs are, whatever leaves them. `results`: what they are called by that, and
+/// `traffic`: bytes.
+template <class T, GatedWeights weights, bool blocks = false>
+kiln::detail::UntypedKernel<Gemm, GatedProblem> gated_base(const char* file,
+                                                           const HostActivation& activation,
+                                                           const std::string& results,
+                                                           double (*traffic)(const GatedProblem&)) {
   constexpr bool kStacked = weights == GatedWeights::stacked;
   constexpr auto kOperands = GemmOperands::two_bytes;
-  Kernel<Gemm, GatedProblem, Signature> kernel{.space = gated_space<T, weights, blocks>()};
+  kiln::detail::UntypedKernel<Gemm, GatedProblem> kernel{
+      {.space = gated_space<T, weights, blocks>()}};
+  kernel.name = std::string("gemm_gated") + (activation.word.empty() ? "" : "_") +
+                std::string(activation.word) + results + (kStacked ? "" : "_interleaved");
   kernel.source = {.file = templates_dir() / file};
-  kernel.entry = "kiln::templates::" + entry;
+  kernel.entry = "kiln::templates::gemm_gated" + results;
   kernel.config_type = "kiln::templates::Gemm";
-  kernel.types = {device_name<T>(), std::string("kiln::templates::GatedWeights::") +
-                                        (kStacked ? "stacked" : "interleaved")};
-  kernel.configs =
-      few_sums ? gated_configs<T, kFewSums, blocks> : gated_configs<T, GemmTma::kMostSums, blocks>;
+  kernel.types = {
+      device_name<T>(),
+      std::string("kiln::templates::GatedWeights::") + (kStacked ? "stacked" : "interleaved"),
+      activation.type};
+  kernel.configs = activation.takes_few_registers() ? gated_configs<T, GemmTma::kMostSums, blocks>
+                                                    : gated_configs<T, kFewSums, blocks>;
   kernel.launch = [](const Gemm& c, const GatedProblem& p, const DeviceLimits& d) {
     return gemm_launch<T>(c, kGatedOp, gated_product(p), d);
   };
