@@ -5,6 +5,8 @@
 //   kiln::shipped_kernels().make("gemm", "bf16");                  // by name
 #pragma once
 
+#include <type_traits>
+
 #include "templates/elementwise/elementwise_kernels.hpp"
 #include "templates/experts/sort_by_expert.hpp"
 #include "templates/gemm/fp8/gemm_fp8.hpp"
@@ -18,6 +20,11 @@
 #include "templates/rows/row_kernels.hpp"
 
 namespace kiln::templates {
+
+/// Stands for all element types of as many bytes: rules that ask for a type's size alone are
+/// compiled once for them.
+template <class T>
+using OfSize = std::conditional_t<std::is_same_v<T, float16>, bfloat16, T>;
 
 /// Counts of tokens are tuned for the next power of two: they change from step to step.
 constexpr int count_bucket(int count) {

@@ -8,7 +8,7 @@
 #include "kiln/error.hpp"
 #include "kiln/paths.hpp"
 #include "templates/rope/rope_space.hpp"
-#include "templates/rows/row_space.hpp"
+#include "templates/rows/row_host.hpp"
 
 namespace kiln::templates {
 

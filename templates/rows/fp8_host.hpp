@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "templates/rows/quantize.hpp"
-#include "templates/rows/row_space.hpp"
+#include "templates/rows/row_host.hpp"
 
 namespace kiln::templates {
 

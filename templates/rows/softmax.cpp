@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-#include "templates/rows/row_space.hpp"
+#include "templates/rows/row_host.hpp"
 
 namespace kiln::templates {
 

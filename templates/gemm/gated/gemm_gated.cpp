@@ -24,32 +24,6 @@ double gated_traffic(const GatedProblem& p) {
   return gated_operand_bytes<T>(p) + sizeof(T) * 1.0 * p.m * p.n;
 }
 
-template <class T, GatedWeights weights>
-UntypedKernel<Gemm, GatedProblem> gated_kernel(const HostActivation& activation) {
-  auto kernel =
-      gated_base<T, weights>("gemm/gated/gemm_gated.cuh", activation, "", gated_traffic<T>);
-  if constexpr (sizeof(T) == 2)
-    kernel.maps.insert(kernel.maps.begin(),
-                       {.argument = 0,
-                        .map =
-                            [](const Gemm& c, const GatedProblem& p) {
-                              GemmShape<false> of_c = gated_product(p);
-                              of_c.n = p.n;
-                              return c_map<T>(gated_results_of(c.tma()), of_c);
-                            },
-                        .only_if = [](const Gemm& c) { return gated_by_map(c); }});
-  kernel.workload = [](const GatedProblem& p, Workload& w) {
-    w.output<T>(static_cast<std::size_t>(p.m) * static_cast<std::size_t>(p.n));
-    add_gated_operands<T, weights>(p, w);
-  };
-  kernel.computed_by([of = activation.of](T* out, const T* a, const T* w, int m, int n, int k) {
-    const std::vector<float> values = gated_values(a, w, weights, {m, n, k}, of);
-    std::transform(values.begin(), values.end(), out, [](float value) { return T(value); });
-  });
-  kernel.tolerance = kGatedTolerance<T>;
-  return kernel;
-}
-
 constexpr Space<InterleaveGateUp, GateUpRows> interleave_space() {
   return Space<InterleaveGateUp, GateUpRows>{{.block = 256, .items = 8}}
       .values(&InterleaveGateUp::block, {64, 128, 256, 512})
@@ -96,8 +70,29 @@ std::vector<float> gated_values(const T* a, const T* w, GatedWeights weights,
 template <class T>
 UntypedKernel<Gemm, GatedProblem> gemm_gated_base(GatedWeights weights,
                                                   const HostActivation& activation) {
-  return weights == GatedWeights::stacked ? gated_kernel<T, GatedWeights::stacked>(activation)
-                                          : gated_kernel<T, GatedWeights::interleaved>(activation);
+  auto kernel =
+      gated_base<T>("gemm/gated/gemm_gated.cuh", weights, activation, "", gated_traffic<OfSize<T>>);
+  if constexpr (sizeof(T) == 2)
+    kernel.maps.insert(kernel.maps.begin(),
+                       {.argument = 0,
+                        .map =
+                            [](const Gemm& c, const GatedProblem& p) {
+                              GemmShape<false> of_c = gated_product(p);
+                              of_c.n = p.n;
+                              return c_map<T>(gated_results_of(c.tma()), of_c);
+                            },
+                        .only_if = [](const Gemm& c) { return gated_by_map(c); }});
+  kernel.workload = [weights](const GatedProblem& p, Workload& w) {
+    w.output<T>(static_cast<std::size_t>(p.m) * static_cast<std::size_t>(p.n));
+    add_gated_operands<T>(weights, p, w);
+  };
+  kernel.computed_by(
+      [weights, of = activation.of](T* out, const T* a, const T* w, int m, int n, int k) {
+        const std::vector<float> values = gated_values(a, w, weights, {m, n, k}, of);
+        std::transform(values.begin(), values.end(), out, [](float value) { return T(value); });
+      });
+  kernel.tolerance = kGatedTolerance<T>;
+  return kernel;
 }
 
 template <class T>

@@ -46,17 +46,20 @@ auto gated_check(Fp8Scales::Of of) {
   };
 }
 
-template <class T, GatedWeights weights>
-UntypedKernel<Gemm, GatedProblem> gated_tensor(const HostActivation& activation) {
-  auto kernel = gated_base<T, weights>("gemm/gated/gemm_gated_fp8.cuh", activation, "_fp8_tensor",
-                                       tensor_traffic<T>);
-  kernel.workload = [](const GatedProblem& p, Workload& w) {
+}  // namespace
+
+template <class T>
+UntypedKernel<Gemm, GatedProblem> gemm_gated_fp8_tensor_base(GatedWeights weights,
+                                                             const HostActivation& activation) {
+  auto kernel = gated_base<T>("gemm/gated/gemm_gated_fp8.cuh", weights, activation, "_fp8_tensor",
+                              tensor_traffic<OfSize<T>>);
+  kernel.workload = [weights](const GatedProblem& p, Workload& w) {
     w.output<float8_e4m3>(static_cast<std::size_t>(p.m) * static_cast<std::size_t>(p.n));
-    add_gated_operands<T, weights>(p, w);
+    add_gated_operands<T>(weights, p, w);
     w.input<float>(1, scale_for(p.k));
   };
-  kernel.computed_by([of = activation.of](float8_e4m3* q, const T* a, const T* w, int m, int n,
-                                          int k, const float* scale) {
+  kernel.computed_by([weights, of = activation.of](float8_e4m3* q, const T* a, const T* w, int m,
+                                                   int n, int k, const float* scale) {
     const std::vector<float> v = gated_values(a, w, weights, {m, n, k}, of);
     quantize_by_scale(q, *scale, m, n, rows_of_values(v, n));
   });
@@ -64,40 +67,25 @@ UntypedKernel<Gemm, GatedProblem> gated_tensor(const HostActivation& activation)
   return kernel;
 }
 
-template <class T, GatedWeights weights>
-UntypedKernel<Gemm, GatedProblem> gated_blocks(const HostActivation& activation) {
-  auto kernel = gated_base<T, weights, true>("gemm/gated/gemm_gated_fp8.cuh", activation,
-                                             "_fp8_blocks", blocks_traffic<T>);
-  kernel.workload = [](const GatedProblem& p, Workload& w) {
+template <class T>
+UntypedKernel<Gemm, GatedProblem> gemm_gated_fp8_blocks_base(GatedWeights weights,
+                                                             const HostActivation& activation) {
+  auto kernel = gated_base<T, true>("gemm/gated/gemm_gated_fp8.cuh", weights, activation,
+                                    "_fp8_blocks", blocks_traffic<OfSize<T>>);
+  kernel.workload = [weights](const GatedProblem& p, Workload& w) {
     w.output<float8_e4m3>(static_cast<std::size_t>(p.m) * static_cast<std::size_t>(p.n));
-    add_gated_operands<T, weights>(p, w);
+    add_gated_operands<T>(weights, p, w);
     w.output<float>(Rows{.rows = static_cast<std::size_t>(scale_blocks(p.n)),
                          .columns = static_cast<std::size_t>(p.m),
                          .leading = static_cast<std::size_t>(scale_leading(p.m))});
   };
-  kernel.computed_by([of = activation.of](float8_e4m3* q, const T* a, const T* w, int m, int n,
-                                          int k, float* scales) {
+  kernel.computed_by([weights, of = activation.of](float8_e4m3* q, const T* a, const T* w, int m,
+                                                   int n, int k, float* scales) {
     const std::vector<float> v = gated_values(a, w, weights, {m, n, k}, of);
     quantize_by_blocks(q, scales, m, n, rows_of_values(v, n));
   });
   kernel.check = gated_check(Fp8Scales::Of::blocks);
   return kernel;
-}
-
-}  // namespace
-
-template <class T>
-UntypedKernel<Gemm, GatedProblem> gemm_gated_fp8_tensor_base(GatedWeights weights,
-                                                             const HostActivation& activation) {
-  return weights == GatedWeights::stacked ? gated_tensor<T, GatedWeights::stacked>(activation)
-                                          : gated_tensor<T, GatedWeights::interleaved>(activation);
-}
-
-template <class T>
-UntypedKernel<Gemm, GatedProblem> gemm_gated_fp8_blocks_base(GatedWeights weights,
-                                                             const HostActivation& activation) {
-  return weights == GatedWeights::stacked ? gated_blocks<T, GatedWeights::stacked>(activation)
-                                          : gated_blocks<T, GatedWeights::interleaved>(activation);
 }
 
 #define KILN_GATED_FP8(T)                                                                          \
