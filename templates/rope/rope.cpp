@@ -229,24 +229,26 @@ std::vector<ArgumentIsField> paged_relations() {
           {19, "q_stride"},   {20, "k_stride"},   {21, "v_stride"}};
 }
 
+template <class T, class Table, class Position>
+void apart_workload(const RopeProblem& p, bool norm, Workload& w) {
+  w.output<T>(token_rows(p.tokens, p.q_heads, p.head_dim, p.q_out_stride));
+  w.output<T>(token_rows(p.tokens, p.kv_heads, p.head_dim, p.k_out_stride));
+  w.input<T>(token_rows(p.tokens, p.q_heads, p.head_dim, p.q_stride));
+  w.input<T>(token_rows(p.tokens, p.kv_heads, p.head_dim, p.k_stride));
+  add_positions<Position, Table>(w, p.tokens, p.rotary_dim);
+  w.scalar(p.tokens).scalar(p.q_heads).scalar(p.kv_heads);
+  w.scalar(p.head_dim).scalar(p.rotary_dim).scalar(kPositions);
+  w.scalar(p.q_out_stride).scalar(p.k_out_stride);
+  w.scalar(p.q_stride).scalar(p.k_stride);
+  if (norm) add_norm<T>(w, p.head_dim);
+}
+
 template <class T, class Table, class Position, class... Norm>
 UntypedKernel<RopeConfig, RopeProblem> apart(RopeOrder order) {
   using I = RopeStride;
   constexpr bool kNorm = sizeof...(Norm) != 0;
   auto kernel = rope_kernel_of<T, Table, Position, RopeProblem>("", order, kNorm, sizeof(Position));
   kernel.relations = apart_relations();
-  kernel.workload = [](const RopeProblem& p, Workload& w) {
-    w.output<T>(token_rows(p.tokens, p.q_heads, p.head_dim, p.q_out_stride));
-    w.output<T>(token_rows(p.tokens, p.kv_heads, p.head_dim, p.k_out_stride));
-    w.input<T>(token_rows(p.tokens, p.q_heads, p.head_dim, p.q_stride));
-    w.input<T>(token_rows(p.tokens, p.kv_heads, p.head_dim, p.k_stride));
-    add_positions<Position, Table>(w, p.tokens, p.rotary_dim);
-    w.scalar(p.tokens).scalar(p.q_heads).scalar(p.kv_heads);
-    w.scalar(p.head_dim).scalar(p.rotary_dim).scalar(kPositions);
-    w.scalar(p.q_out_stride).scalar(p.k_out_stride);
-    w.scalar(p.q_stride).scalar(p.k_stride);
-    if constexpr (kNorm) add_norm<T>(w, p.head_dim);
-  };
   kernel.computed_by([order](T* q_out, T* k_out, const T* q, const T* k, const Table* table,
                              const Position* positions, int tokens, int q_heads, int kv_heads,
                              int head_dim, int rotary_dim, int max_position, I q_out_stride,
@@ -263,6 +265,25 @@ UntypedKernel<RopeConfig, RopeProblem> apart(RopeOrder order) {
   return kernel;
 }
 
+template <class T, class Table, class Position>
+void paged_workload(const RopePagedProblem& p, bool norm, Workload& w) {
+  const int blocks = tuned_blocks(p);
+  const Rows cache = token_rows(blocks, p.block_size * p.kv_heads, p.head_dim, p.block_stride);
+  w.output<T>(token_rows(p.tokens, p.q_heads, p.head_dim, p.q_out_stride));
+  w.in_out<T>(cache).template in_out<T>(cache);
+  w.input<T>(token_rows(p.tokens, p.q_heads, p.head_dim, p.q_stride));
+  w.input<T>(token_rows(p.tokens, p.kv_heads, p.head_dim, p.k_stride));
+  w.input<T>(token_rows(p.tokens, p.kv_heads, p.head_dim, p.v_stride));
+  add_positions<Position, Table>(w, p.tokens, p.rotary_dim);
+  w.input<std::int64_t>(std::span<const std::int64_t>(
+      scattered<std::int64_t>(p.tokens, std::int64_t{blocks} * p.block_size)));
+  w.scalar(p.tokens).scalar(p.q_heads).scalar(p.kv_heads);
+  w.scalar(p.head_dim).scalar(p.rotary_dim).scalar(kPositions);
+  w.scalar(blocks).scalar(p.block_size).scalar(p.block_stride);
+  w.scalar(p.q_out_stride).scalar(p.q_stride).scalar(p.k_stride).scalar(p.v_stride);
+  if (norm) add_norm<T>(w, p.head_dim);
+}
+
 template <class T, class Table, class Position, class... Norm>
 UntypedKernel<RopeConfig, RopePagedProblem> paged(RopeOrder order) {
   using I = RopeStride;
@@ -270,23 +291,6 @@ UntypedKernel<RopeConfig, RopePagedProblem> paged(RopeOrder order) {
   auto kernel = rope_kernel_of<T, Table, Position, RopePagedProblem>(
       "_paged", order, kNorm, sizeof(Position) + sizeof(std::int64_t));
   kernel.relations = paged_relations();
-  kernel.workload = [](const RopePagedProblem& p, Workload& w) {
-    const int blocks = tuned_blocks(p);
-    const Rows cache = token_rows(blocks, p.block_size * p.kv_heads, p.head_dim, p.block_stride);
-    w.output<T>(token_rows(p.tokens, p.q_heads, p.head_dim, p.q_out_stride));
-    w.in_out<T>(cache).template in_out<T>(cache);
-    w.input<T>(token_rows(p.tokens, p.q_heads, p.head_dim, p.q_stride));
-    w.input<T>(token_rows(p.tokens, p.kv_heads, p.head_dim, p.k_stride));
-    w.input<T>(token_rows(p.tokens, p.kv_heads, p.head_dim, p.v_stride));
-    add_positions<Position, Table>(w, p.tokens, p.rotary_dim);
-    w.input<std::int64_t>(std::span<const std::int64_t>(
-        scattered<std::int64_t>(p.tokens, std::int64_t{blocks} * p.block_size)));
-    w.scalar(p.tokens).scalar(p.q_heads).scalar(p.kv_heads);
-    w.scalar(p.head_dim).scalar(p.rotary_dim).scalar(kPositions);
-    w.scalar(blocks).scalar(p.block_size).scalar(p.block_stride);
-    w.scalar(p.q_out_stride).scalar(p.q_stride).scalar(p.k_stride).scalar(p.v_stride);
-    if constexpr (kNorm) add_norm<T>(w, p.head_dim);
-  };
   kernel.computed_by([order](T* q_out, T* k_cache, T* v_cache, const T* q, const T* k, const T* v,
                              const Table* table, const Position* positions,
                              const std::int64_t* slots, int tokens, int q_heads, int kv_heads,
@@ -314,13 +318,21 @@ UntypedKernel<RopeConfig, RopePagedProblem> paged(RopeOrder order) {
 
 template <class T, class Table, class Position>
 UntypedKernel<RopeConfig, RopeProblem> rope_base(RopeOrder order, bool norm) {
-  return norm ? apart<T, Table, Position, const T*, const T*, float>(order)
-              : apart<T, Table, Position>(order);
+  auto kernel = norm ? apart<T, Table, Position, const T*, const T*, float>(order)
+                     : apart<T, Table, Position>(order);
+  kernel.workload = [norm](const RopeProblem& p, Workload& w) {
+    apart_workload<T, Table, Position>(p, norm, w);
+  };
+  return kernel;
 }
 template <class T, class Table, class Position>
 UntypedKernel<RopeConfig, RopePagedProblem> rope_paged_base(RopeOrder order, bool norm) {
-  return norm ? paged<T, Table, Position, const T*, const T*, float>(order)
-              : paged<T, Table, Position>(order);
+  auto kernel = norm ? paged<T, Table, Position, const T*, const T*, float>(order)
+                     : paged<T, Table, Position>(order);
+  kernel.workload = [norm](const RopePagedProblem& p, Workload& w) {
+    paged_workload<T, Table, Position>(p, norm, w);
+  };
+  return kernel;
 }
 
 #define KILN_ROPE(T, Table, Position)                                                             \

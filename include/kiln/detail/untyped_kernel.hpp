@@ -7,10 +7,13 @@
 //   add.typed<VectorAddKernel<float>>([](float*, const float*, int n) { return Elementwise{n}; });
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "kiln/kernel.hpp"
@@ -57,7 +60,7 @@ struct UntypedKernel : Kernel<Config, Problem, void(HostArguments)> {
 
   /// The same for programs, whose compilers know the arguments' types.
   template <class Type>
-  Type typed(decltype(Type::problem) problem) const {
+  Type typed(decltype(Type::problem) problem_of) const {
     Type kernel{.name = this->name,
                 .source = this->source,
                 .entry = this->entry,
@@ -69,7 +72,7 @@ struct UntypedKernel : Kernel<Config, Problem, void(HostArguments)> {
                 .maps = this->maps,
                 .workspace = this->workspace,
                 .steps = this->steps,
-                .problem = problem,
+                .problem = problem_of,
                 .relations = this->relations,
                 .bucket = this->bucket,
                 .workload = this->workload,
