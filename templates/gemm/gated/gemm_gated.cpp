@@ -70,8 +70,8 @@ std::vector<float> gated_values(const T* a, const T* w, GatedWeights weights,
 template <class T>
 UntypedKernel<Gemm, GatedProblem> gemm_gated_base(GatedWeights weights,
                                                   const HostActivation& activation) {
-  auto kernel =
-      gated_base<T>("gemm/gated/gemm_gated.cuh", weights, activation, "", gated_traffic<OfSize<T>>);
+  auto kernel = gated_common<T>("gemm/gated/gemm_gated.cuh", weights, activation, "",
+                                gated_traffic<OfSize<T>>);
   if constexpr (sizeof(T) == 2)
     kernel.maps.insert(kernel.maps.begin(),
                        {.argument = 0,

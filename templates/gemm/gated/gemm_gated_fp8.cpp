@@ -51,8 +51,8 @@ auto gated_check(Fp8Scales::Of of) {
 template <class T>
 UntypedKernel<Gemm, GatedProblem> gemm_gated_fp8_tensor_base(GatedWeights weights,
                                                              const HostActivation& activation) {
-  auto kernel = gated_base<T>("gemm/gated/gemm_gated_fp8.cuh", weights, activation, "_fp8_tensor",
-                              tensor_traffic<OfSize<T>>);
+  auto kernel = gated_common<T>("gemm/gated/gemm_gated_fp8.cuh", weights, activation, "_fp8_tensor",
+                                tensor_traffic<OfSize<T>>);
   kernel.workload = [weights](const GatedProblem& p, Workload& w) {
     w.output<float8_e4m3>(static_cast<std::size_t>(p.m) * static_cast<std::size_t>(p.n));
     add_gated_operands<T>(weights, p, w);
@@ -70,8 +70,8 @@ UntypedKernel<Gemm, GatedProblem> gemm_gated_fp8_tensor_base(GatedWeights weight
 template <class T>
 UntypedKernel<Gemm, GatedProblem> gemm_gated_fp8_blocks_base(GatedWeights weights,
                                                              const HostActivation& activation) {
-  auto kernel = gated_base<T, true>("gemm/gated/gemm_gated_fp8.cuh", weights, activation,
-                                    "_fp8_blocks", blocks_traffic<OfSize<T>>);
+  auto kernel = gated_common<T, true>("gemm/gated/gemm_gated_fp8.cuh", weights, activation,
+                                      "_fp8_blocks", blocks_traffic<OfSize<T>>);
   kernel.workload = [weights](const GatedProblem& p, Workload& w) {
     w.output<float8_e4m3>(static_cast<std::size_t>(p.m) * static_cast<std::size_t>(p.n));
     add_gated_operands<T>(weights, p, w);

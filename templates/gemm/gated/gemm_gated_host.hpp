@@ -199,10 +199,9 @@ kiln::detail::UntypedKernel<Gemm, GatedProblem> gated_rules(
 
 /// What all gated GEMMs are, whatever leaves them. `results`: what they are called by that.
 template <class T, bool blocks = false>
-kiln::detail::UntypedKernel<Gemm, GatedProblem> gated_base(const char* file, GatedWeights weights,
-                                                           const HostActivation& activation,
-                                                           const std::string& results,
-                                                           double (*traffic)(const GatedProblem&)) {
+kiln::detail::UntypedKernel<Gemm, GatedProblem> gated_common(
+    const char* file, GatedWeights weights, const HostActivation& activation,
+    const std::string& results, double (*traffic)(const GatedProblem&)) {
   const bool stacked = weights == GatedWeights::stacked;
   auto kernel = gated_rules<OfSize<T>, blocks>(weights, !activation.takes_few_registers(),
                                                "gemm_gated" + results, traffic);
