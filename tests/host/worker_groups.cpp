@@ -1,5 +1,6 @@
 // Ranks that tune kernels which communicate, each candidate in the workers of all ranks: what ends
 // a worker, or makes the others wait for ever, costs a candidate on all ranks, and nothing else.
+// Where there can be no workers, candidates run in the ranks' own processes, or are not tried.
 // Ranks are threads, or processes; on the host, or on two GPUs.
 // Ends with "candidates of ranks: faults tried N, jobs lost N, hangs N".
 //   worker_groups [--device host|cuda] [--only TEXT]
@@ -124,6 +125,11 @@ struct Case {
   int odd_isolation = -1;           ///< of the last rank; -1: as the others
   bool stranger = false;            ///< the kernel takes other memory of the program
   bool killed = false;              ///< the last rank, while the workers run
+  bool missing = false;             ///< the last rank's installation has no worker program
+  bool once = false;                ///< the last rank's workers start until the first one ends
+
+  /// Something is wrong with the last rank's process.
+  bool of_process() const { return killed || missing || once; }
 };
 std::vector<Case> cases() {
   std::vector<Case> all{{"nothing", {}}};
@@ -132,6 +138,8 @@ std::vector<Case> cases() {
   all.push_back({"off on one rank", {silent}, static_cast<int>(Isolation::off)});
   all.push_back({"memory of the program", {silent}, -1, true});
   all.push_back({"a rank is killed", {loops}, -1, false, true});
+  all.push_back({.name = "no worker program", .modes = {silent}, .missing = true});
+  all.push_back({.name = "no second worker", .modes = {null, wrong}, .once = true});
   return all;
 }
 
@@ -152,6 +160,18 @@ void end_with_worker(const fs::path& note) {
         std::ofstream(note) << workers.front() << std::flush;
         ::raise(SIGKILL);
       }
+  }).detach();
+}
+
+/// Once a worker has ended, none lives long enough to say that it has started.
+void let_one_worker_start() {
+  std::thread([] {
+    for (std::vector<pid_t> first;; std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
+      const std::vector<pid_t> workers = trouble::children();
+      if (first.empty()) first = workers;
+      for (const pid_t worker : workers)
+        if (std::ranges::find(first, worker) == first.end()) ::kill(worker, SIGKILL);
+    }
   }).detach();
 }
 
@@ -179,7 +199,8 @@ std::pair<std::string, std::string> work(const Case& c, const std::shared_ptr<Co
   o.compile_processes = 0;
   o.isolation =
       odd && c.odd_isolation >= 0 ? static_cast<Isolation>(c.odd_isolation) : Isolation::always;
-  const bool here = c.odd_isolation >= 0 || c.stranger;  // candidates cannot run in workers
+  // Candidates cannot run in workers.
+  const bool here = c.odd_isolation >= 0 || c.stranger || c.missing;
   TuneOptions tuning;
   tuning.ranks = ranks;
   tuning.candidate_seconds = kCandidateSeconds;
@@ -198,11 +219,14 @@ std::pair<std::string, std::string> work(const Case& c, const std::shared_ptr<Co
       const bool faulty = fault != kFaults.end();
       const std::string of = "mode " + std::to_string(mode) + " is " + to_string(candidate.status) +
                              ": " + candidate.reason;
-      wrongs.unless(candidate.status == (faulty ? fault->status : CandidateStatus::measured), of);
-      if (!here && faulty)
-        wrongs.unless(
-            candidate.reason.find(on_gpus ? fault->says_on_gpu : fault->says) != std::string::npos,
-            of);
+      CandidateStatus status = faulty ? fault->status : CandidateStatus::measured;
+      std::string says = !faulty ? "" : on_gpus ? fault->says_on_gpu : fault->says;
+      if (c.once && faulty) {
+        status = CandidateStatus::not_tried;
+        says = "workers cannot be started any more: rank " + std::to_string(size - 1);
+      }
+      wrongs.unless(candidate.status == status, of);
+      if (!here) wrongs.unless(candidate.reason.find(says) != std::string::npos, of);
       if (!here) same += of + "\n";
     }
     wrongs.unless(result.winner().config == Values{fast}, "another winner");
@@ -261,9 +285,10 @@ std::pair<std::string, std::string> work(const Case& c, const std::shared_ptr<Co
   {
     const Runtime runtime(o);
     if (c.killed && odd) end_with_worker(store.string() + ".worker");
+    if (c.once && odd) let_one_worker_start();
     run(runtime, false);
   }
-  if (!c.modes.empty() && !here && !c.killed) {
+  if (!c.modes.empty() && !here && !c.of_process()) {
     o.isolation = Isolation::after_fault;
     const Runtime runtime(o);
     const bool faulted = std::ranges::any_of(c.modes, [](std::int64_t m) { return m != wrong; });
@@ -306,7 +331,43 @@ Outcome as_threads(const Case& c, int size) {
   return outcome;
 }
 
-pid_t start(const fs::path& folder, std::size_t index, int rank, int size) {
+fs::path library() {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);)
+    if (const auto begin = line.find('/');
+        begin != std::string::npos && line.ends_with("/libkiln_internal.so"))
+      return line.substr(begin);
+  throw std::runtime_error("Kiln's library is not mapped");
+}
+
+/// Kiln's library in a folder of its own, whose installation lacks the worker program.
+void install_without_worker(const fs::path& folder) {
+  const fs::path from = library(), to = folder / from.filename();
+  fs::create_directories(folder);
+  std::error_code other_filesystem;
+  fs::create_hard_link(from, to, other_filesystem);
+  if (other_filesystem) fs::copy_file(from, to);
+  std::ifstream note(from.parent_path() / "kiln-build-tree");
+  std::ofstream copy(folder / "kiln-build-tree");
+  for (std::string key, value; note >> key && std::getline(note >> std::ws, value);)
+    if (key == "plugins")
+      copy << key << ' ' << (from.parent_path() / value).string() << '\n';
+    else
+      copy << key << ' ' << (key == "programs" ? "nowhere" : value) << '\n';
+}
+
+pid_t start(const Case& c, const fs::path& folder, std::size_t index, int rank, int size) {
+  std::vector<char*> variables;
+  for (char** variable = environ; *variable; ++variable) variables.push_back(*variable);
+  std::string libraries = "LD_LIBRARY_PATH=" + (folder / "lib").string();
+  if (c.missing && rank == size - 1) {
+    install_without_worker(folder / "lib");
+    if (const char* others = std::getenv("LD_LIBRARY_PATH")) libraries += ":" + std::string(others);
+    std::erase_if(variables,
+                  [](std::string_view one) { return one.starts_with("LD_LIBRARY_PATH="); });
+    variables.push_back(libraries.data());
+  }
+  variables.push_back(nullptr);
   const std::string words[] = {"worker_groups",          "--rank",
                                folder.string(),          std::to_string(index),
                                std::to_string(rank),     std::to_string(size),
@@ -315,8 +376,9 @@ pid_t start(const fs::path& folder, std::size_t index, int rank, int size) {
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   pid_t pid = -1;
-  return posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, arguments.data(), environ) ? -1
-                                                                                          : pid;
+  const int failed =
+      posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, arguments.data(), variables.data());
+  return failed ? -1 : pid;
 }
 
 std::string text_of(const fs::path& path) {
@@ -331,7 +393,7 @@ Outcome as_processes(const Case& c, std::size_t index, int size) {
   Outcome outcome;
   std::map<int, pid_t> living;
   for (int r = 0; r < size; ++r)
-    if (const pid_t pid = start(folder.path(), index, r, size); pid > 0) living[r] = pid;
+    if (const pid_t pid = start(c, folder.path(), index, r, size); pid > 0) living[r] = pid;
   outcome.lost = static_cast<int>(living.size()) != size;
   const auto limit = Clock::now() + std::chrono::duration<double>(120 * timeout_factor());
   while (!living.empty() && Clock::now() < limit) {
@@ -381,10 +443,10 @@ int rank_main(char** a) {
     const auto store = folder / (std::string("store.") + a[4]);
     std::tie(wrong, same) = work(c, ranks, store);
     const std::ptrdiff_t descriptors = trouble::open_descriptors();
-    if (!on_gpus &&
-        descriptors >
-            12)  // the driver has many of its own wrong += std::to_string(descriptors) + " descriptors are open; ";
-      if (!trouble::children().empty()) wrong += "a worker was left behind; ";
+    // The driver has many of its own.
+    if (!on_gpus && descriptors > 12)
+      wrong += std::to_string(descriptors) + " descriptors are open; ";
+    if (!trouble::children().empty()) wrong += "a worker was left behind; ";
   } catch (const std::exception& error) {
     wrong += error.what();
   }
@@ -402,7 +464,7 @@ int job(const std::string& only) {
         const Case& c = all[i];
         std::string name = std::string(c.name) + " (" + std::to_string(i) + "), " +
                            std::to_string(size) + (processes ? " processes" : " threads");
-        if (name.find(only) == std::string::npos || (c.killed && !processes)) continue;
+        if (name.find(only) == std::string::npos || (c.of_process() && !processes)) continue;
         const Outcome outcome = processes ? as_processes(c, i, size) : as_threads(c, size);
         ++tried;
         hangs += outcome.hangs;
