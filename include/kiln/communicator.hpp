@@ -116,7 +116,8 @@ class Communicator {
   }
 
   /// Collective. The ranks that name the same group, in the order of their ranks here, as a
-  /// communicator of their own. Failure of one group does not break another.
+  /// communicator of their own. Failure of one group does not break another. @param group not
+  /// negative on any rank, else all get a mismatch, and no end is broken
   [[nodiscard]] virtual Failure split(int group, std::unique_ptr<Communicator>& part,
                                       Deadline deadline) = 0;
 

@@ -315,7 +315,7 @@ BackgroundTuning::Then BackgroundTuning::search(Job& job, const JobData& data,
   if (tuned.ending == Ending::undecided && !cut)
     return Then::measure_later;  // another process is at it
   const Candidate& winner = tuned.result.winner();
-  const bool anew = !tuned.result.from_store && winner.status == CandidateStatus::measured;
+  const bool anew = is_measured_anew(tuned.result);
   job.begun = job.begun || anew;
   if (cut) {
     job.cut_finals += job.in_finals ? 1 : 0;

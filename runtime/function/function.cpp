@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <string_view>
@@ -20,6 +21,7 @@
 #include "runtime/serve/reserve.hpp"
 #include "runtime/serve/tune_one.hpp"
 #include "runtime/together/alone_or_together.hpp"
+#include "runtime/together/beside_agreement.hpp"
 #include "runtime/together/measuring_together.hpp"
 #include "runtime/together/rank_log.hpp"
 #include "runtime/tune/deterministic.hpp"
@@ -230,14 +232,7 @@ class Core final : public FunctionCore {
     if (tuning.ranks && !how.retune)  // the others do not ask again
       problems.throw_if_none(problem);
     if (tuning.ranks || workshop_.may_measure(true)) {
-      runtime::TuneOutcome tuned;
-      try {
-        tuned = measure(problems, problem, call, how, tuning, true);
-      } catch (...) {  // the others go on without this rank, and do not answer again
-        if (tuning.ranks && !runtime::MeasuringTogether::here() && !find(problems, problem))
-          problems.agree_on_none(problem, std::current_exception());
-        throw;
-      }
+      const runtime::TuneOutcome tuned = measure(problems, problem, call, how, tuning, true);
       if (tuned.ending == runtime::Ending::undecided) return Problems::GaveUp{};
       return launchable(problem, *find(problems, problem));
     }
@@ -250,8 +245,20 @@ class Core final : public FunctionCore {
   bool may_wait() const noexcept { return !engine_->workshop().turn().mine(); }
 
   runtime::TuneOutcome measure(Problems& problems, std::span<const std::int64_t> problem,
-                               const FunctionCall& call, const CallOptions& how, TuneOptions tuning,
-                               bool for_launch) {
+                               const FunctionCall& call, const CallOptions& how,
+                               const TuneOptions& tuning, bool for_launch) {
+    try {
+      return measure_now(problems, problem, call, how, tuning, for_launch);
+    } catch (...) {  // the others go on without this rank, and do not answer again
+      if (tuning.ranks && !runtime::MeasuringTogether::here() && !find(problems, problem))
+        problems.remember_none(problem, std::current_exception());
+      throw;
+    }
+  }
+
+  runtime::TuneOutcome measure_now(Problems& problems, std::span<const std::int64_t> problem,
+                                   const FunctionCall& call, const CallOptions& how,
+                                   TuneOptions tuning, bool for_launch) {
     // One problem of a function at a time: two would disturb each other's clocks.
     std::unique_lock lock(tuning_, std::defer_lock);
     if (may_wait() || tuning.ranks)
@@ -293,9 +300,11 @@ class Core final : public FunctionCore {
                                  const FunctionCall& call, const TuneOptions& tuning,
                                  bool for_launch, RankLog* log) {
     const auto& device = workshop_.device();
+    const double limit = runtime::tell_if_it_throws(
+        tuning, [&] { return runtime::candidate_seconds(tuning.candidate_seconds); });
     runtime::FunctionBench bench(device, function_, call, log);
     runtime::WatchedBench watched(
-        bench, runtime::candidate_seconds(tuning.candidate_seconds),
+        bench, limit,
         runtime::tell_of_calls(
             *engine_,
             format("{} {}", function_.name, problem_text(function_.problem_fields, problem)),
@@ -310,7 +319,7 @@ class Core final : public FunctionCore {
       const runtime::Taken taken = runtime::taken_of(tuned.ending, held);
       if (taken == runtime::Taken::unusable) {
         if (tuning.ranks && !held)
-          problems.agree_on_none(problem,
+          problems.remember_none(problem,
                                  std::make_exception_ptr(runtime::NoneUsable(function_, result)));
         if (for_launch || runtime::is_failure(tuned)) throw runtime::NoneUsable(function_, result);
       }

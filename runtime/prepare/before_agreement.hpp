@@ -5,17 +5,28 @@
 
 #include "kiln/manifest.hpp"
 #include "kiln/tune.hpp"
+#include "runtime/serve/engine.hpp"
 #include "runtime/together/beside_agreement.hpp"
 
 namespace kiln::runtime {
 
-/// Calls `work`. If it throws, the other ranks are told first, unless they agree on nothing.
+/// Launches of the manifest's problems throw the current exception, and do not ask the ranks, which
+/// have gone on without this one.
+void remember_absence(const detail::Engine& engine, const Manifest& manifest,
+                      const TuneOptions& options) noexcept;
+
+/// Calls `work`. If it throws, the other ranks are told first, unless they agree on nothing, and
+/// launches of the manifest's problems do not ask them.
 template <class Work>
-void before_agreement(const Manifest& manifest, const TuneOptions& options, const Work& work) {
-  if (manifest.wanted.empty())
-    work();
-  else
+void before_agreement(const detail::Engine& engine, const Manifest& manifest,
+                      const TuneOptions& options, const Work& work) {
+  if (manifest.wanted.empty()) return work();
+  try {
     tell_if_it_throws(options, work);
+  } catch (...) {
+    remember_absence(engine, manifest, options);
+    throw;
+  }
 }
 
 /// The others may have to compile before they agree.

@@ -36,7 +36,7 @@ void check_options(const PrepareOptions& options, const Engine& engine) {
 Serving::Preparing begin_preparing(const Manifest& manifest, const PrepareOptions& options,
                                    Engine& engine) {
   std::optional<Serving::Preparing> preparing;
-  before_agreement(manifest, patient(engine.options().tuning), [&] {
+  before_agreement(engine, manifest, patient(engine.options().tuning), [&] {
     check_options(options, engine);
     preparing.emplace(engine.serving().begin_preparing());
   });

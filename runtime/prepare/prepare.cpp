@@ -72,7 +72,7 @@ class Run {
       timed(report_.compile_seconds, [&] { look_and_compile(); });
       timed(report_.load_seconds, [&] { load(); });
     };
-    before_agreement(manifest_, tuning_, before_tuning);
+    before_agreement(engine_, manifest_, tuning_, before_tuning);
     timed(report_.tune_seconds, [&] { tune(); });
     for (const PrepareItem& item : items_)
       if (of(item).why.empty()) {
@@ -427,7 +427,7 @@ class Run {
     constexpr double kLeastSeconds = 1e-3;
     if (deadline_.at()) tuning.max_seconds = std::max(deadline_.left(), kLeastSeconds);
     if (jobs.empty()) {
-      take_no_part(tuning, "it has none of the manifest's problems");
+      announce_absence(tuning, "it has none of the manifest's problems");
       return;
     }
     try {

@@ -94,15 +94,13 @@ Asked ask(detail::Engine& engine, std::span<const runtime::HandleProblem> jobs,
   return asked;
 }
 
-}  // namespace
-
-runtime::Agreed runtime::tune_together_and_use(detail::Engine& engine,
-                                               std::span<const HandleProblem> jobs,
-                                               const TuneOptions& options, bool may_measure) {
-  may_measure = may_measure && engine.workshop().may_measure(false);
-  Agreed all;
+/// One result for each job.
+std::vector<TuneResult> agree_on_all(detail::Engine& engine,
+                                     std::span<const runtime::HandleProblem> jobs,
+                                     const TuneOptions& options, bool may_measure,
+                                     std::size_t& compiled) {
+  using namespace runtime;
   std::vector<TuneResult> results(jobs.size());
-  all.failures.resize(jobs.size());
   std::vector<std::size_t> left(jobs.size());
   std::iota(left.begin(), left.end(), std::size_t{0});
   // A config that was chosen for one handle may not suit another handle of the same kernel, whose
@@ -114,16 +112,22 @@ runtime::Agreed runtime::tune_together_and_use(detail::Engine& engine,
     BenchTrials trials(std::move(asked.makers), options);
     const auto agreed =
         tune_together(engine.workshop(), problems, options, trials, false, may_measure);
-    for (const TuneResult& result : agreed) all.compiled += result.compiled;
+    for (const TuneResult& result : agreed) compiled += result.compiled;
     std::vector<std::size_t> others;
     bool holds = true;
+    std::exception_ptr thrown;
     for (std::size_t i = 0; i < left.size(); ++i) {
       const KernelDefinition& own = jobs[left[i]].handle->definition();
       const KernelDefinition& tuned = *problems[problem_of[i]].what.kernel();
       results[left[i]] = agreed[problem_of[i]];
       if (&own == &tuned) continue;
       others.push_back(left[i]);
-      holds = holds && holds_for(own, tuned, results[left[i]], engine.device()->info().limits);
+      try {
+        holds = holds && holds_for(own, tuned, results[left[i]], engine.device()->info().limits);
+      } catch (...) {  // the others ask whether it holds here: it does not
+        holds = false;
+        thrown = std::current_exception();
+      }
     }
     if (others.empty()) break;
     if (results[others.front()].agreed->outcome == RankReport::Outcome::defaults) {
@@ -132,25 +136,46 @@ runtime::Agreed runtime::tune_together_and_use(detail::Engine& engine,
     }
     // Ranks with unlike devices may differ in whether it holds. All go on, or none.
     if (holds_on_all(engine.workshop(), options, holds)) break;
+    if (thrown) tell_if_it_throws(options, [&] { std::rethrow_exception(thrown); });
     left = std::move(others);
+  }
+  return results;
+}
+
+/// Launches of these problems do not ask the ranks: they have gone on without this one.
+void remember_absence(detail::Engine& engine, std::span<const runtime::HandleProblem> jobs,
+                      const TuneOptions& options) {
+  for (const auto& [handle, problem] : jobs)
+    runtime::remember_absence(engine, handle->problems(), handle->definition().bucketed(problem),
+                              options, std::current_exception());
+}
+
+}  // namespace
+
+runtime::Agreed runtime::tune_together_and_use(detail::Engine& engine,
+                                               std::span<const HandleProblem> jobs,
+                                               const TuneOptions& options, bool may_measure) {
+  may_measure = may_measure && engine.workshop().may_measure(false);
+  Agreed all;
+  all.failures.resize(jobs.size());
+  std::vector<TuneResult> results;
+  try {
+    results = agree_on_all(engine, jobs, options, may_measure, all.compiled);
+  } catch (...) {
+    kiln::remember_absence(engine, jobs, options);
+    throw;
   }
   // Everything is agreed. If one kernel fails here, this rank must not ask the others about the
   // next one again.
   for (std::size_t j = 0; j < jobs.size(); ++j) {
     ServedHandle& handle = *jobs[j].handle;
     const Ending ending = ending_of(results[j], may_measure);
-    const TuneOutcome& tuned =
+    TuneOutcome& tuned =
         all.tuned.emplace_back(TuneOutcome{.result = std::move(results[j]), .ending = ending});
-    const TuneResult& result = tuned.result;
-    const Taken taken =
-        take_outcome(engine, handle.problems(), handle.definition(), tuned, options);
     if (is_failure(tuned))
-      all.failures[j] = std::make_exception_ptr(NoneUsable(handle.definition(), result));
-    if (taken != Taken::chosen) continue;
+      all.failures[j] = std::make_exception_ptr(NoneUsable(handle.definition(), tuned.result));
     try {
-      handle.put_in_use(result.problem, result.winner().config, {});
-      const bool anew = !result.from_store && result.winner().status == CandidateStatus::measured;
-      if (options.retune && anew) handle.problems().note_measured_anew(result.problem);
+      handle.use_outcome(tuned, options);
     } catch (...) {
       all.failures[j] = std::current_exception();
     }
@@ -161,23 +186,34 @@ runtime::Agreed runtime::tune_together_and_use(detail::Engine& engine,
 std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
                                       const TuneOptions& asked) const {
   const TuneOptions options = engine_->completed(asked);
-  runtime::tell_if_it_throws(options, [&] {
-    for (const TuneJob& job : jobs) {
-      const detail::HandleCore& kernel = *job.kernel.core_;
-      if (&kernel.engine() != engine_.get())
-        throw UserError("tune: a job's kernel belongs to another runtime");
-      if (!(job.weight >= 0) || !std::isfinite(job.weight))
-        throw UserError(
-            format("tune: the weight of kernel {} is {}; it must be finite and not negative",
-                   kernel.definition().name, job.weight));
-      if (options.ranks && kernel.fixed())
-        throw UserError(
-            format("tune: the config of kernel {} is fixed; ranks cannot agree on another",
-                   kernel.definition().name));
-    }
-  });
+  std::vector<runtime::HandleProblem> problems;
+  try {
+    runtime::tell_if_it_throws(options, [&] {
+      for (const TuneJob& job : jobs) {
+        const detail::HandleCore& kernel = *job.kernel.core_;
+        if (&kernel.engine() != engine_.get())
+          throw UserError("tune: a job's kernel belongs to another runtime");
+        // The job keeps its handle alive.
+        problems.push_back({engine_->serving().find(kernel).get(), job.problem});
+      }
+      for (const TuneJob& job : jobs) {
+        const detail::HandleCore& kernel = *job.kernel.core_;
+        if (!(job.weight >= 0) || !std::isfinite(job.weight))
+          throw UserError(
+              format("tune: the weight of kernel {} is {}; it must be finite and not negative",
+                     kernel.definition().name, job.weight));
+        if (options.ranks && kernel.fixed())
+          throw UserError(
+              format("tune: the config of kernel {} is fixed; ranks cannot agree on another",
+                     kernel.definition().name));
+      }
+    });
+  } catch (...) {
+    remember_absence(*engine_, problems, options);
+    throw;
+  }
   if (jobs.empty()) {
-    runtime::take_no_part(options, "it has no job");
+    runtime::announce_absence(options, "it has no job");
     return {};
   }
   // A limit of the environment is each tuning's.
@@ -193,11 +229,6 @@ std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
       results.push_back(first ? job.kernel.tune(job.problem, options) : results[place->second]);
     }
     return results;
-  }
-  std::vector<runtime::HandleProblem> problems;
-  for (const TuneJob& job : jobs) {
-    // The job keeps its handle alive.
-    problems.push_back({engine_->serving().find(*job.kernel.core_).get(), job.problem});
   }
   if (!options.ranks) {
     std::vector<runtime::WeightedProblem> weighted;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <exception>
 #include <mutex>
+#include <optional>
 
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/tunable.hpp"
@@ -71,13 +72,23 @@ void check(const RegionOptions& options, const RankOptions& together) {
                to_string(together.strategy)));
 }
 
+/// The runs of a region are in step by themselves.
+RegionOptions completed(const Engine& engine, RegionOptions options) {
+  if (!options.ranks) {
+    options.ranks = engine.options().tuning.ranks;
+    if (options.ranks) options.together = engine.options().tuning.together;
+  }
+  options.together.lockstep = false;
+  return options;
+}
+
 /// One tune_region.
 class RegionTuning {
  public:
   RegionTuning(Engine& engine, const std::function<void(Region&)>& region,
-               const RegionOptions& options)
+               const RegionOptions& options)  // completed
       : engine_(engine),
-        options_(completed(engine, options)),
+        options_(options),
         exchange_(options_.ranks.get(), options_.together),
         runner_(engine, region, options_, options_.ranks != nullptr),
         log_(options_.log_folder, options_.name, options_.ranks ? options_.ranks->rank() : 0,
@@ -115,17 +126,6 @@ class RegionTuning {
   }
 
  private:
-  /// The runs of a region are in step by themselves.
-  static RegionOptions completed(const Engine& engine, RegionOptions options) {
-    if (!options.ranks) {
-      options.ranks = engine.options().tuning.ranks;
-      if (options.ranks) options.together = engine.options().tuning.together;
-    }
-    options.together.lockstep = false;
-    check(options, options.together);
-    return options;
-  }
-
   void run_first() {
     try {
       std::string wrong;
@@ -150,6 +150,7 @@ class RegionTuning {
     // A rank without a guard is in all_can_go_on() already, and reads that this rank has failed.
     std::vector<float> told{1, 0, 0};
     if (std::string why = share(told); !why.empty()) return why;
+    if (told[0] > 1) return "the call was refused on another rank";
     return told[1] == 0 && told[2] == 0 ? "" : "not all ranks have a guard";
   }
 
@@ -202,8 +203,14 @@ class RegionTuning {
     tuning.retune = options_.retune;
     tuning.stop = options_.stop;
     RegionTrials trials(engine_, runner_, options_, exchange_, log_);
-    std::vector<TuneResult> results =
-        runtime::tune_together(engine_.workshop(), problems, tuning, trials);
+    std::vector<TuneResult> results;
+    try {
+      results = runtime::tune_together(engine_.workshop(), problems, tuning, trials);
+    } catch (...) {  // the others go on without this rank
+      thrown_ = std::current_exception();
+      use_defaults("the region failed here");
+      return;
+    }
     thrown_ = trials.thrown();
     result_.end = trials.end();
     if (!trials.default_seconds().empty())
@@ -278,12 +285,35 @@ class RegionTuning {
   std::exception_ptr thrown_;
 };
 
+/// In the place of the first exchange: whatever the others ask there, it reads that this rank has
+/// failed. They need not wait.
+void announce_absence(const RegionOptions& options) noexcept {
+  const RegionExchange exchange(options.ranks.get(), options.together);
+  if (exchange.alone()) return;
+  try {
+    const auto turn = options.ranks->turn();
+    std::vector<float> told{2, 1, 1};
+    exchange.share(told, 0, deadline_in(options.together.first_seconds));
+  } catch (...) {  // the communicator has failed, which the others find, too
+  }
+}
+
 }  // namespace
 
 RegionResult tune_region(const Runtime& runtime, const std::function<void(Region&)>& region,
                          const RegionOptions& options) {
   if (!region) throw UserError("tune_region: the region is empty");
-  return RegionTuning(*detail::Access::engine(runtime), region, options).run();
+  Engine& engine = *detail::Access::engine(runtime);
+  const RegionOptions all = completed(engine, options);
+  std::optional<RegionTuning> tuning;
+  try {
+    check(all, all.together);
+    tuning.emplace(engine, region, all);
+  } catch (...) {
+    announce_absence(all);
+    throw;
+  }
+  return tuning->run();
 }
 
 }  // namespace kiln

@@ -17,6 +17,11 @@ Values ConfigLoader::default_config(std::span<const std::int64_t> problem) const
   return engine_.workshop().default_config(kernel_, problem);
 }
 
+bool ConfigLoader::launches_nothing(std::span<const std::int64_t> problem) const {
+  const DeviceLimits& limits = engine_.device()->info().limits;
+  return empty(kernel_.launch(default_config(problem), problem, limits));
+}
+
 ConfigLoader::Loaded ConfigLoader::load(std::span<const std::int64_t> problem,
                                         std::span<const std::int64_t> config, Access access) {
   if (fixed_)

@@ -34,6 +34,8 @@ class ConfigLoader {
 
   /// Of a problem (KernelDefinition::default_for).
   Values default_config(std::span<const std::int64_t> problem) const;
+  /// Whether the default config's grid is empty.
+  bool launches_nothing(std::span<const std::int64_t> problem) const;
 
   /// As KernelLoader::load. @throws also NotForProblem when a fixed config breaks a
   /// constraint

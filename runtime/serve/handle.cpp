@@ -210,8 +210,14 @@ class KernelHandle final : public runtime::ServedHandle {
     }
     runtime::TuneOutcome tuned =
         runtime::tune_or_fail_again(*engine_, problems_, definition_, problem, tuning, false);
-    const auto taken = runtime::take_outcome(*engine_, problems_, definition_, tuned, tuning);
+    use_outcome(tuned, tuning);
     if (runtime::is_failure(tuned)) throw runtime::NoneUsable(definition_, std::move(tuned.result));
+    return tuned;
+  }
+
+  void use_outcome(runtime::TuneOutcome& tuned, const TuneOptions& tuning) override {
+    const Values& problem = tuned.result.problem;
+    const auto taken = runtime::take_outcome(*engine_, problems_, definition_, tuned, tuning);
     auto module = std::exchange(tuned.module, nullptr);
     // A device that a candidate has taken with it loads nothing. The result is a worker's, and on
     // record for the process that comes next.
@@ -219,8 +225,8 @@ class KernelHandle final : public runtime::ServedHandle {
       provisions_.use_better_known(problem, tuned.result);
     else if (taken == runtime::Taken::chosen && (module || !engine_->device()->lost()))
       put_in_use(problem, tuned.result.winner().config, std::move(module));
-    note_measured(problem, tuning, tuned.result);
-    return tuned;
+    if (tuning.retune && runtime::is_measured_anew(tuned.result))
+      problems_.note_measured_anew(problem);
   }
 
   std::optional<TuneResult> known(std::span<const std::int64_t> problem) override {
@@ -383,8 +389,10 @@ class KernelHandle final : public runtime::ServedHandle {
   Problems::Made obtain(std::span<const std::int64_t> problem) {
     if (fixed_) return load_or_warn(problem, configs_.default_config(problem));
     // An empty problem launches nothing that could be timed; others in its bucket may.
+    const auto look = [&] { return configs_.launches_nothing(problem); };
+    const bool asks = together() && !problems_.agreed(problem);
     const bool nothing_to_do =
-        runtime::empty(definition_.launch(configs_.default_config(problem), problem, limits()));
+        asks ? runtime::tell_if_it_throws(engine_->options().tuning, look) : look();
     const bool untuned = !engine_->workshop().may_measure(true) || nothing_to_do;
     // What this rank remembers is no choice yet: the others may remember something else. What was
     // agreed holds, also if this rank cannot load it at once: the others do not ask again.
@@ -443,17 +451,11 @@ class KernelHandle final : public runtime::ServedHandle {
     // Waiting used up the budget, or it was stopped: what is known without measuring runs, and a
     // later launch asks again.
     if (tuned.ending != runtime::Ending::winner) return Problems::GaveUp{};
-    note_measured(problem, tuning, tuned.result);
+    if (tuning.retune && runtime::is_measured_anew(tuned.result))
+      problems_.note_measured_anew(problem);
     const Values& winner = tuned.result.winner().config;
     if (tuned.module) return loader_.adopt(problem, winner, std::move(tuned.module));
     return load_or_warn(problem, winner);
-  }
-
-  /// A problem that is to be measured again is measured once, by the call that comes first.
-  void note_measured(std::span<const std::int64_t> problem, const TuneOptions& tuning,
-                     const TuneResult& result) {
-    if (tuning.retune && !result.from_store && result.winner().status == CandidateStatus::measured)
-      problems_.note_measured_anew(problem);
   }
 
   /// The ranks agree on no more problems, so they do not ask each other.

@@ -245,7 +245,7 @@ bool Problems::agree(std::span<const std::int64_t> problem, const Values& config
   return true;
 }
 
-bool Problems::agree_on_none(std::span<const std::int64_t> problem, std::exception_ptr why) {
+bool Problems::remember_none(std::span<const std::int64_t> problem, std::exception_ptr why) {
   const Values key = values_of(problem);
   std::lock_guard lock(mutex_);
   if (!has_room_for(key)) return false;
@@ -306,7 +306,8 @@ std::optional<TuningFailedError> Problems::failure(const Digest& request) const 
 void Problems::remember_failure(const Digest& request, const TuningFailedError& error) {
   std::lock_guard lock(mutex_);
   // Any one of them: a tuning that is asked for again fails once more.
-  if (bound_.most != 0 && failures_.size() >= bound_.most) failures_.erase(failures_.begin());
+  const std::size_t most = bound_.most != 0 ? bound_.most : kMostFailures;
+  if (failures_.size() >= most) failures_.erase(failures_.begin());
   failures_.insert_or_assign(request, error);
 }
 

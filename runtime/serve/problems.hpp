@@ -139,9 +139,10 @@ class Problems {
   bool may_agree(std::span<const std::int64_t> problem) const;
   /// False: may_agree() forbids it.
   bool agree(std::span<const std::int64_t> problem, const Values& config, By by = By::all_ranks);
-  /// Nothing that may be used here was found for the problem together. Holds until agree().
-  bool agree_on_none(std::span<const std::int64_t> problem, std::exception_ptr why);
-  /// Throws `why`, if that is what the ranks came to.
+  /// Launches of this problem throw `why`, and ask no rank: the ranks found nothing, or went on
+  /// without this one. Holds until agree(). False: may_agree() forbids it.
+  bool remember_none(std::span<const std::int64_t> problem, std::exception_ptr why);
+  /// Throws what remember_none() was given.
   void throw_if_none(std::span<const std::int64_t> problem) const;
   /// The same as agree(), if `seen` is still what agreed() gives.
   void agree_over(std::span<const std::int64_t> problem, const std::optional<Values>& seen,
@@ -151,6 +152,8 @@ class Problems {
   bool measured_anew(std::span<const std::int64_t> problem) const;
   void note_measured_anew(std::span<const std::int64_t> problem);
 
+  /// So many failed requests are remembered where problems have no bound of their own.
+  static constexpr std::size_t kMostFailures = 1024;
   /// How a request to tune failed before.
   std::optional<TuningFailedError> failure(const Digest& request) const;
   void remember_failure(const Digest& request, const TuningFailedError& error);

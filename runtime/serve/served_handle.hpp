@@ -21,6 +21,9 @@ class ServedHandle : public detail::HandleCore {
   /// (Engine::completed). The outcome's module is in use, and not in the outcome.
   virtual TuneOutcome tune_bucket(std::span<const std::int64_t> bucket,
                                   const TuneOptions& tuning) = 0;
+  /// Launches get what came of a tuning that was asked for, as take_outcome() says. The outcome's
+  /// module is in use, and not in the outcome. @throws what a launch throws
+  virtual void use_outcome(TuneOutcome& tuned, const TuneOptions& tuning) = 0;
   /// A config for launches of a problem; `module`: its kernel, if that is loaded already.
   /// @throws what a launch throws, except MissingError
   virtual Problems::Loaded load_config(std::span<const std::int64_t> problem, const Values& config,

@@ -35,23 +35,28 @@ Digest request_digest(detail::Engine& engine, const KernelDefinition& kernel,
       .digest;
 }
 
-/// The others go on without a rank that throws, and do not answer when its next launch asks again.
 TuneOutcome tune_with_ranks(detail::Engine& engine, Problems& problems,
                             const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                             const TuneOptions& options, bool for_launch) {
   try {
     return tune_one(engine, kernel, problem, options, for_launch);
   } catch (...) {
-    const RuntimeOptions& common = engine.options();
-    const bool launches_ask = options.ranks == common.tuning.ranks &&
-                              common.mode != Mode::background && !MeasuringTogether::here();
-    if (launches_ask && !problems.agreed(problem) && !problems.find(problem))
-      problems.agree_on_none(problem, std::current_exception());
+    remember_absence(engine, problems, problem, options, std::current_exception());
     throw;
   }
 }
 
 }  // namespace
+
+void remember_absence(const detail::Engine& engine, Problems& problems,
+                      std::span<const std::int64_t> problem, const TuneOptions& options,
+                      std::exception_ptr why) {
+  const RuntimeOptions& common = engine.options();
+  const bool launches_ask = options.ranks && options.ranks == common.tuning.ranks &&
+                            common.mode != Mode::background && !MeasuringTogether::here();
+  if (launches_ask && !problems.agreed(problem) && !problems.find(problem))
+    problems.remember_none(problem, std::move(why));
+}
 
 TuneOutcome tune_one(detail::Engine& engine, const KernelDefinition& kernel,
                      std::span<const std::int64_t> problem, const TuneOptions& options,
@@ -123,7 +128,7 @@ Taken take_outcome(detail::Engine& engine, Problems& problems, const KernelDefin
       options.ranks == common.tuning.ranks ? Problems::By::all_ranks : Problems::By::this_rank;
   const Taken taken = taken_of(tuned.ending, held);
   if (taken == Taken::unusable && !held && by == Problems::By::all_ranks)
-    problems.agree_on_none(problem, std::make_exception_ptr(NoneUsable(kernel, result)));
+    problems.remember_none(problem, std::make_exception_ptr(NoneUsable(kernel, result)));
   if (taken != Taken::chosen) return taken;
   if (problems.agree(problem, result.winner().config, by)) return Taken::chosen;
   engine.log(LogLevel::warning,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <span>
 
 #include "kiln/detail/handle_core.hpp"
@@ -13,6 +14,12 @@
 #include "runtime/tune/tuning_session.hpp"
 
 namespace kiln::runtime {
+
+/// For a rank that throws out of an agreement on a problem: the others go on without it, and do not
+/// answer when its next launch asks again. Where launches have nothing, they throw the same.
+void remember_absence(const detail::Engine& engine, Problems& problems,
+                      std::span<const std::int64_t> problem, const TuneOptions& options,
+                      std::exception_ptr why);
 
 /// The bucket that a problem is tuned as. @throws UserError when the default config of the handle's
 /// device has nothing to do for it
@@ -34,7 +41,7 @@ TuneOutcome tune_or_fail_again(detail::Engine& engine, Problems& problems,
 
 /// What comes of a tuning for the launches of its problem.
 enum class Taken {
-  chosen,   ///< they get the winner
+  chosen,   ///< they get the winner: where ranks came to nothing, that is the default
   kept,     ///< what they get stays: nothing was measured, or ranks came to nothing
   unusable  ///< the winner must not be launched; what they get stays, if they get anything
 };

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -83,8 +84,13 @@ class Worklist {
     for (const Target& target : job.targets) add(job, target);
   }
 
+  /// A record, and the instance that its winner is.
+  struct Shipped {
+    const runtime::RecordLibrary::Entry* record;
+    std::size_t winner;
+  };
   std::vector<Instance> instances;
-  std::vector<const runtime::RecordLibrary::Entry*> records;
+  std::vector<Shipped> records;
 
  private:
   void add(const PrecompileJob& job, const Target& target) {
@@ -103,16 +109,18 @@ class Worklist {
     const Digest source = place_of_source(kernel);
     std::string refusal;
     bool any = false;
-    const auto take = [&](Values config) -> bool {
+    // Which instance the config is; nothing: it cannot be launched.
+    const auto take = [&](Values config) -> std::optional<std::size_t> {
       const std::string why = detail::plan(kernel, config, problem, limits).problem(limits);
       if (!why.empty()) {
         refusal = format("{} needs {}", kernel.space.describe(config), why);
-        return false;
+        return {};
       }
       any = true;
-      if (seen_.emplace(source, codegen::wanted_key(kernel, config, target).digest).second)
-        instances.push_back({&job.kernel, target, std::move(config)});
-      return true;
+      const auto [seen, is_new] = seen_.try_emplace(
+          {source, codegen::wanted_key(kernel, config, target).digest}, instances.size());
+      if (is_new) instances.push_back({&job.kernel, target, std::move(config)});
+      return seen->second;
     };
     take(base);
     take(runtime::untuned_config(kernel, problem, device));
@@ -148,8 +156,9 @@ class Worklist {
         refusal = same_bits ? "it is for deterministic use" : "it is not for deterministic use";
       else if (of_source(record->key, source))
         try {
-          if (take(kernel.space.config(record->winner))) {
-            if (seen_records_.insert(record->key.digest).second) records.push_back(record);
+          if (const auto winner = take(kernel.space.config(record->winner))) {
+            if (seen_records_.insert(record->key.digest).second)
+              records.push_back({record, *winner});
             ++count;
             continue;
           }
@@ -174,7 +183,8 @@ class Worklist {
   const runtime::RecordLibrary& library_;
   const PrecompileOptions& options_;
   const bool deterministic_ = runtime::is_deterministic(options_.deterministic);
-  std::set<std::pair<Digest, Digest>> seen_;  ///< of sources, and of wanted keys
+  /// By source and wanted key: which instance.
+  std::map<std::pair<Digest, Digest>, std::size_t> seen_;
   std::set<Digest> seen_records_;
 };
 
@@ -297,20 +307,32 @@ PrecompileReport runtime::precompile(const std::vector<PrecompileJob>& jobs,
   report.compiled = builder.compiled();
   cache::BundleWriter bundle;
   std::size_t whole = 0;
-  for (Made& m : made) {
+  std::vector<bool> binaries(count);  // whether an instance has one
+  for (std::size_t i = 0; i < count; ++i) {
+    Made& m = made[i];
     report.busy_seconds += m.seconds;
     report.stopped = report.stopped || m.seconds == 0;
     if (m.failure) {
       report.failures.push_back(std::move(*m.failure));
     } else if (m.seconds != 0) {
       bundle.add(EntryKind::binary, m.key, std::move(m.bytes));
+      binaries[i] = true;
       ++whole;
     }
   }
   if (!report.stopped && whole != 0) {
-    for (const auto* record : list.records)
+    for (const auto& [record, winner] : list.records) {
+      if (!binaries[winner]) {
+        if (options.log)
+          options.log(LogLevel::warning,
+                      format("a record is left out, because its winner has no binary: {}",
+                             codegen::describe_instance(*list.instances[winner].kernel,
+                                                        list.instances[winner].config)));
+        continue;
+      }
       bundle.add(EntryKind::record, record->key, record->payload);
-    report.records = list.records.size();
+      ++report.records;
+    }
     if (const auto failure = bundle.write(output, "kiln " KILN_VERSION, options.private_key))
       throw EnvironmentError(format("{}; {}", failure->what, failure->advice));
     report.bundle = bundle_info(output);

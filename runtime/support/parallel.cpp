@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -44,8 +45,18 @@ void for_each_index(unsigned threads, std::size_t count, std::stop_token stop,
   {
     std::unique_lock lock(mutex);
     for (std::size_t i = 0; i < std::min<std::size_t>(std::max(1u, threads), count); ++i) {
+      try {
+        crew.emplace_back(crew_member);
+        ++running;
+      } catch (const std::system_error&) {  // no more threads: those that there are do all of it
+        break;
+      }
+    }
+    if (crew.empty() && count > 0) {
       ++running;
-      crew.emplace_back(crew_member);
+      lock.unlock();
+      crew_member();
+      lock.lock();
     }
     for (std::size_t seen = 0; running != 0 || done != seen;) {
       changed.wait(lock, [&] { return running == 0 || done != seen; });

@@ -8,7 +8,8 @@
 namespace kiln::runtime {
 
 /// Calls `work(i)` for every i below `count`, in this order, on `threads` threads of its own, and
-/// `progress(done)` on the calling one. Once `stop` is requested nothing more is begun. Returns
+/// `progress(done)` on the calling one. Where the system starts fewer threads, those do the work,
+/// or the calling one. Once `stop` is requested nothing more is begun. Returns
 /// when all that was begun has ended. @throws the first exception of any call; then, too, nothing
 /// more is begun.
 void for_each_index(unsigned threads, std::size_t count, std::stop_token stop,

@@ -89,7 +89,7 @@ TuningTurn::Hold take_turn(TuningTurn& turn, const TuneOptions& options, TuningT
   return taken;
 }
 
-void take_no_part(const TuneOptions& options, const char* why) {
+void announce_absence(const TuneOptions& options, const char* why) {
   if (!options.ranks) return;
   const auto turn = options.ranks->turn();
   refuse(*options.ranks, options.together, why);

@@ -26,7 +26,7 @@ void refuse(Communicator& communicator, const RankOptions& options, std::string_
 
 /// For a rank that has no problem where others may have some: they need not wait for it, and use
 /// defaults. Where all ranks have none, they all call this.
-void take_no_part(const TuneOptions& options, const char* why);
+void announce_absence(const TuneOptions& options, const char* why);
 
 /// Makes each value the greatest that any rank has there. A collective call, with as many values on
 /// every rank. False when a rank does not take part in time: that breaks this rank's end. Never
@@ -48,10 +48,10 @@ auto tell_if_it_throws(const TuneOptions& options, const Work& work) {
   try {
     return work();
   } catch (const std::exception& error) {
-    take_no_part(options, error.what());
+    announce_absence(options, error.what());
     throw;
   } catch (...) {
-    take_no_part(options, kForeignException);
+    announce_absence(options, kForeignException);
     throw;
   }
 }

@@ -32,7 +32,8 @@ bool answers(const Recall& recall, const TuneOptions& options, bool for_launch) 
   const TuneResult& known = recall.result;
   if (options.retune || !recall.same_space) return false;
   // A launch is content with any way of timing, unless one was asked for.
-  if (for_launch) return !options.launching || *options.launching == recall.policy.launching;
+  if (for_launch)
+    return !options.launching || policy_of(options).launching == recall.policy.launching;
   if (recall.policy != policy_of(options)) return false;
   const std::size_t most = options.max_evaluations.value_or(0);
   // A search that was stopped after so many has not held its finals to the end.

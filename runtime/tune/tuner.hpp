@@ -71,6 +71,11 @@ enum class Ending {
   unusable    ///< what was tried has failed, so there is nothing to launch
 };
 
+/// Whether the winner was measured now, or is known from before.
+inline bool is_measured_anew(const TuneResult& result) {
+  return !result.from_store && result.winner().status == CandidateStatus::measured;
+}
+
 /// Of a result that is the answer to what was asked.
 /// @param may_measure whether candidates were verified; otherwise what is on record or was agreed
 /// on is all there is

@@ -225,6 +225,8 @@ Verdict IsolatedBench::State::take_verdict(Ask what, std::size_t draw,
 /// outputs is judged while they are the latest, because it keeps no others.
 Verdict IsolatedBench::State::judge(std::size_t draw, const std::string& name) {
   const auto key = std::tuple(link.generation(), draw, name);
+  std::erase_if(judged,
+                [&](const auto& one) { return std::get<0>(one.first) != link.generation(); });
   if (const auto known = judged.find(key); known != judged.end()) return known->second;
   std::vector<Workload::Argument>& arguments = draws[draw].trial->arguments;
   std::vector<detail::HostArray> kept(arguments.size());

@@ -218,9 +218,12 @@ class CudaDevice final : public Device {
       return;
     }
     const WorkingContext working(*context_, std::nothrow);
-    const std::lock_guard lock(own_work_);
-    // The driver would wait for all work. What the program launched is for it to wait for.
-    driver_.StreamSynchronize(tuning_stream_.get());
+    {
+      const std::lock_guard lock(own_work_);
+      // The driver would wait for all work. What the program launched is for it to wait for.
+      driver_.StreamSynchronize(tuning_stream_.get());
+    }
+    // The program may wait for a lock whose owner waits for this one.
     allocator_.release(memory, bytes);
   }
 

@@ -11,6 +11,7 @@
 
 #include <mpi.h>
 
+#include "runtime/transport/groups.hpp"
 #include "runtime/transport/mpi_plugin.hpp"
 
 namespace kiln {
@@ -179,6 +180,7 @@ class MpiCommunicator : public Communicator {
     if (auto failure = gather(std::as_bytes(std::span(&group, 1)),
                               std::as_writable_bytes(std::span(groups)), deadline))
       return failure;
+    if (auto problem = runtime::problem_of(groups)) return problem;
     MPI_Comm data = MPI_COMM_NULL, control = MPI_COMM_NULL;
     int code = MPI_Comm_split(data_, group, rank_, &data);
     if (code == MPI_SUCCESS) code = MPI_Comm_dup(data, &control);

@@ -7,6 +7,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
+#include "runtime/transport/groups.hpp"
 
 namespace kiln::runtime::ranks {
 
@@ -90,9 +91,11 @@ class NcclCommunicator : public Communicator {
   }
 
   Failure split(int group, std::unique_ptr<Communicator>& part, Deadline deadline) override {
-    if (group < 0)
-      return RankFailure{
-          RankFailure::Kind::mismatch, {rank_}, format("group {} is negative", group)};
+    std::vector<int> groups(static_cast<std::size_t>(size_));
+    if (auto failure = gather(std::as_bytes(std::span(&group, 1)),
+                              std::as_writable_bytes(std::span(groups)), deadline))
+      return failure;
+    if (auto problem = problem_of(groups)) return problem;
     return guarded("ncclCommSplit", deadline, [&]() -> Failure {
       const auto child = std::make_shared<NcclHandle>(handle_->table(), handle_->context());
       half_made_ = child;  // NCCL may still write to it after a failure

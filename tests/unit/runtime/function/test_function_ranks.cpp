@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <thread>
 
+#include "findings.hpp"
 #include "function_fixture.hpp"
 #include "kiln/communicators.hpp"
 #include "kiln_test.hpp"
@@ -394,6 +395,29 @@ TEST_CASE("a rank whose callable fails with all knobs: all ranks are told that n
   CHECK_THAT(job.ranks[0].thrown, Catch::Contains("it failed on another rank"));
   CHECK_THAT(job.ranks[1].thrown, Catch::Contains("nothing works here"));
   CHECK(directory.entries(".json").empty());
+}
+
+TEST_CASE("a rank whose tuning of a function was refused does not ask the others again",
+          "[runtime][function][ranks]") {
+  Directory directory;
+  Job job(2, directory.path());
+  job.ranks[1].caller->options.tuning.candidate_seconds = -1;
+  Findings findings;
+  const auto begin = std::chrono::steady_clock::now();
+  std::thread other([&] {
+    Rank& rank = job.ranks[0];
+    const auto function = rank.caller->tuned(rank.sum);
+    const TuneResult result = function.tune({}, rank.x, 5);
+    findings.check(result.agreed->outcome == kDefaults && !result.agreed->broken);
+  });
+  Rank& rank = job.ranks[1];
+  auto function = rank.caller->tuned(rank.sum);
+  findings.check_throws<UserError>([&] { function.tune({}, rank.x, 5); }, "a limit is");
+  other.join();
+  // No rank answers any more.
+  findings.check_throws<UserError>([&] { function({}, rank.x, 5); }, "a limit is");
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(15));
+  CHECK(findings.wrong() == "");
 }
 
 TEST_CASE("ranks that share a store write one record", "[runtime][function][ranks]") {

@@ -1,4 +1,5 @@
 // Ranks that prepare together.
+#include <barrier>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -119,19 +120,36 @@ TEST_CASE("a rank whose preparation throws before the agreement lets no rank wai
     what = "another preparation";
     busy = true;
   }
+  Watched& watch = job.watch(1);
+  Findings findings;
+  std::barrier both(2);
   const auto reports = job.run<PrepareReport>([&](Process& process, int rank) -> PrepareReport {
     const Runtime runtime = process.runtime();
     const DynamicTuned handle = runtime.tuned(doubling());
-    if (rank == 0) return runtime.prepare(problems({50}));
+    if (rank == 0) {
+      PrepareReport report = runtime.prepare(problems({50}));
+      both.arrive_and_wait();
+      return report;
+    }
     std::optional<runtime::Serving::Preparing> other;
     if (busy) other.emplace(detail::Access::engine(runtime)->serving().begin_preparing());
-    try {
-      runtime.prepare(problems({50}), wrong);
-    } catch (const std::exception& error) {
-      if (std::string(error.what()).find(what) != std::string::npos) return {};
-    }
-    throw std::logic_error("it did not throw that");
+    const auto says_why = [&](const auto& call) {
+      try {
+        call();
+      } catch (const std::exception& error) {
+        return std::string(error.what()).find(what) != std::string::npos;
+      }
+      return false;
+    };
+    findings.check(says_why([&] { runtime.prepare(problems({50}), wrong); }));
+    both.arrive_and_wait();
+    // The others do not answer, because they have something in use.
+    const int calls = watch.calls;
+    findings.check(says_why([&] { handle.config({50}); }));
+    findings.check(watch.calls == calls);
+    return {};
   });
+  CHECK(findings.wrong() == "");
   CHECK(states(reports[0]) == States{on_default});
   CHECK_THAT(reports[0].problems[0].why,
              Catch::Contains("rank 1 gave up: ") && Catch::Contains(what));

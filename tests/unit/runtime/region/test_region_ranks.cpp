@@ -51,8 +51,17 @@ struct Job {
     for (std::size_t r = 0; r < size; ++r)
       threads.emplace_back([&, r] {
         const Runtime runtime = processes[r]->runtime();
-        DynamicTuned first = runtime.tuned(counting("first"));
-        DynamicTuned second = runtime.tuned(counting("second"));
+        const auto kernel = [&](const char* name) {
+          KernelDefinition k = counting(name);
+          if (cost)
+            k.cost = [&, r](auto, auto, const DeviceLimits&) {
+              cost(r);
+              return 1.0;
+            };
+          return k;
+        };
+        DynamicTuned first = runtime.tuned(kernel("first"));
+        DynamicTuned second = runtime.tuned(kernel("second"));
         std::vector<float> y(64);
         try {
           results[r] = tune_region(
@@ -113,6 +122,7 @@ struct Job {
   std::vector<std::string> thrown;
   std::vector<int> runs;
   std::vector<std::vector<Values>> in_use;
+  std::function<void(std::size_t rank)> cost;  ///< what the kernels' cost functions do first
 };
 
 /// An engine's own, with something else to do at its first reduction, such as to throw.
@@ -348,6 +358,49 @@ TEST_CASE("a region that throws on one rank leaves all with the defaults",
     CHECK(job.runs == std::vector<int>{at, at, at});
     CHECK_FALSE(job.results[0].agreed.broken);
   }
+}
+
+TEST_CASE("ranks need not wait for one whose region is refused", "[runtime][region][ranks]") {
+  Watchdog watchdog;
+  Job job(3);
+  for (std::size_t r = 0; r < 3; ++r) job[r].kernel("first", 8).seconds = 0.1e-3;
+  const bool guarded = GENERATE(false, true);
+  if (guarded)
+    for (RegionOptions& options : job.options)
+      options.together.guard = [](const auto& launches) { launches(); };
+  job.options[1].repeats = 0;
+  const auto begin = std::chrono::steady_clock::now();
+  job.run();
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
+  CHECK_THAT(job.thrown[1], Catch::Contains("`repeats` is 0"));
+  for (const std::size_t r : {0, 2}) {
+    CHECK(job.in_use[r] == std::vector<Values>{{2, 0}, {2, 0}});
+    if (guarded)
+      CHECK_THAT(job.thrown[r], Catch::Contains("refused on another rank"));
+    else
+      CHECK_FALSE(job.results[r].tuned());
+  }
+}
+
+TEST_CASE("a region of which a kernel's rule throws on one rank leaves all with the defaults",
+          "[runtime][region][ranks]") {
+  Watchdog watchdog;
+  Job job(2);
+  for (std::size_t r = 0; r < 2; ++r) {
+    job[r].kernel("first", 8).seconds = 0.1e-3;
+    // Launches must not ask: rank 0 uses the default, and does not answer.
+    job[r].options.tuning.ranks = job.options[r].ranks;
+    job[r].options.tuning.together.first_seconds = 20;
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  job.cost = [](std::size_t r) {
+    if (r == 1) throw UserError("no cost today");
+  };
+  job.run();
+  CHECK(job.thrown[1] == "no cost today");
+  CHECK(job.thrown[0] == "");
+  job.check_defaults("rank 1 gave up");
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
 }
 
 TEST_CASE("a rank that is gone leaves the others with the defaults", "[runtime][region][ranks]") {

@@ -288,6 +288,18 @@ TEST_CASE("records name the winners, and go along", "[runtime][precompile]") {
     CHECK(site.configs().size() == 4);
     CHECK_THAT(site.log, Catch::Contains("other source"));
   }
+  SECTION("a record whose winner does not compile stays behind") {
+    (*site.script)["k<8, 0>"].compile_log = "error: eight";
+    StoreOptions nowhere;
+    nowhere.disk = false;
+    site.options.store = nowhere;
+    const auto without = site.run({{k, {100}, {kHere}}}, "without.kiln");
+    CHECK(without.failures.size() == 1);
+    CHECK(without.bundle.binaries == 2);
+    CHECK(without.records == 1);
+    CHECK(without.bundle.records == 1);
+    CHECK_THAT(site.log, Catch::Contains("doubling{a=8,b=0}"));
+  }
   SECTION("a winner that left the space is no winner") {
     const auto shrunk = site.run({{doubling({1, 2, 4}, 2), {100}, {kHere}}});
     CHECK(shrunk.records == 1);

@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include <pthread.h>
+
 #include "kiln_test.hpp"
 #include "runtime/support/parallel.hpp"
 
@@ -102,4 +104,41 @@ TEST_CASE("blocks are all places, each once", "[runtime][parallel]") {
     });
     CHECK(std::ranges::count(seen, 1) == static_cast<std::ptrdiff_t>(count));
   }
+}
+
+namespace {
+
+/// No thread starts while this lives: its stack would be larger than any address space.
+class NoMoreThreads {
+ public:
+  NoMoreThreads() {
+    pthread_getattr_default_np(&before_);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, std::size_t{1} << 50);
+    pthread_setattr_default_np(&attributes);
+    pthread_attr_destroy(&attributes);
+  }
+  ~NoMoreThreads() {
+    pthread_setattr_default_np(&before_);
+    pthread_attr_destroy(&before_);
+  }
+
+ private:
+  pthread_attr_t before_{};
+};
+
+}  // namespace
+
+TEST_CASE("where no thread can be started, the calling one does the work", "[runtime][parallel]") {
+  const NoMoreThreads none;
+  CHECK_THROWS_AS(std::thread([] {}).join(), std::system_error);
+  std::vector<std::size_t> seen, said;
+  for_each_index(
+      4, 5, {}, [&](std::size_t i) { seen.push_back(i); },
+      [&](std::size_t done) { said.push_back(done); });
+  CHECK(seen == std::vector<std::size_t>{0, 1, 2, 3, 4});
+  CHECK(said == std::vector<std::size_t>{5});
+  CHECK_THROWS_WITH(
+      for_each_index(4, 5, {}, [](std::size_t) { throw std::runtime_error("no"); }, {}), "no");
 }

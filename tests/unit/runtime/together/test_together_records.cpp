@@ -47,6 +47,26 @@ TEST_CASE("a second start uses what was saved, and measures nothing", "[runtime]
   }
 }
 
+TEST_CASE("times taken in step answer no tuning that asks for other launches", "[runtime][ranks]") {
+  Job job(2);
+  job.in_step();
+  for (const int r : {0, 1}) {
+    job[r].of(8).seconds = 0.2 * kMs;
+    job[r].options.tuning.launching = Launching::graph;  // which ranks in step do not heed
+  }
+  check_plan(job.tune(), 8);
+  job.restart();
+  check_plan(job.tune(), 8);
+  for (const int r : {0, 1}) CHECK(measured(job[r]) == 0);
+  Process alone(job[0].options.store.directory);
+  alone.of(8).seconds = 0.2 * kMs;
+  const DynamicTuned kernel = alone.runtime().tuned(doubling());
+  CHECK(kernel.known({64})->winner().config == Values{8, 0});  // launches are content
+  CHECK(measured(alone) == 0);
+  CHECK_FALSE(kernel.tune({64}).from_store);
+  CHECK(measured(alone) > 0);
+}
+
 TEST_CASE(
     "a rank on which a budget has cut a candidate off does not try it again with no more time",
     "[runtime][ranks][cut]") {

@@ -163,17 +163,25 @@ TEST_CASE("a rank without which the others went on does not ask them again", "[r
   failing.cost = [](auto, auto, const DeviceLimits&) -> double {
     throw UserError("not like this");
   };
+  // A launch, or a call for many problems.
+  const bool jobs = GENERATE(false, true);
+  CAPTURE(jobs);
+  const auto ask = [&](const Runtime& runtime, const DynamicTuned& handle) {
+    if (!jobs) return handle.config({64});
+    const auto results = runtime.tune(std::vector<TuneJob>{{handle, {64}}}, {});
+    return results.front().winner().config;
+  };
   Findings findings;
   std::barrier both(2);
   const auto configs = job.run<Values>([&](Process& process, int rank) {
     const Runtime runtime = process.runtime();
     const DynamicTuned handle = runtime.tuned(rank == 1 ? failing : doubling());
     if (rank == 0) {
-      const Values config = handle.config({64});
+      const Values config = ask(runtime, handle);
       both.arrive_and_wait();
       return config;
     }
-    findings.check_throws<UserError>([&] { handle.config({64}); }, "not like this");
+    findings.check_throws<UserError>([&] { ask(runtime, handle); }, "not like this");
     both.arrive_and_wait();
     const int calls = watch.calls;
     for (int i = 0; i < 2; ++i)
@@ -183,6 +191,25 @@ TEST_CASE("a rank without which the others went on does not ask them again", "[r
   });
   CHECK(findings.wrong() == "");
   CHECK(configs[0] == Values{2, 0});
+}
+
+TEST_CASE("ranks need not wait for one whose launch rule throws", "[runtime][ranks]") {
+  Job job(2);
+  KernelDefinition throws = doubling();
+  throws.launch = [](auto, auto) -> Launch { throw UserError("no launch today"); };
+  Findings findings;
+  const auto seconds = job.run<double>([&](Process& process, int rank) {
+    const Runtime runtime = process.runtime();
+    const DynamicTuned handle = runtime.tuned(rank == 1 ? throws : doubling());
+    const auto start = std::chrono::steady_clock::now();
+    if (rank == 0)
+      findings.check(handle.config({64}) == Values{2, 0});
+    else
+      findings.check_throws<UserError>([&] { handle.config({64}); }, "no launch today");
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  });
+  CHECK(findings.wrong() == "");
+  CHECK(seconds[0] < 10);  // first_seconds are 30
 }
 
 TEST_CASE("candidates that fail on a rank keep what they came to", "[runtime][ranks]") {

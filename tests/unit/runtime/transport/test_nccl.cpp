@@ -103,6 +103,19 @@ TEST_CASE("a split of an NCCL communicator is one of its own, in the order of ra
   check_nothing_is_left(10);
 }
 
+TEST_CASE("a negative group on one rank is a mismatch on all, and breaks nothing", "[ranks]") {
+  std::atomic<int> good{0};
+  on_each(3, [&](Communicator& c) {
+    std::unique_ptr<Communicator> part;
+    const auto failure = c.split(c.rank() == 1 ? -1 : 0, part, deadline_in(30));
+    std::vector<int> all;
+    good += failure && failure->kind == RankFailure::Kind::mismatch &&
+            failure->ranks == std::vector<int>{1} && !part && !gather(c, 0, all, deadline_in(30));
+  });
+  CHECK(good == 3);
+  check_nothing_is_left(3);
+}
+
 TEST_CASE("a part that breaks leaves the whole and the other part alone", "[ranks]") {
   std::atomic<int> good{0};
   on_each(4, [&](Communicator& c) {
@@ -129,7 +142,9 @@ TEST_CASE("each call of NCCL that fails breaks the end, and it is aborted once",
   std::atomic<int> failed{0}, said{0}, again{0};
   std::atomic<bool> ready{false};
   on_each(2, [&](Communicator& c) {
+    std::vector<int> all;
     if (c.rank() == 1) {  // there, until the other has failed
+      if (call == "ncclCommSplit") (void)gather(c, 0, all, deadline_in(30));  // the groups
       while (!ready) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       return;
     }
@@ -138,7 +153,6 @@ TEST_CASE("each call of NCCL that fails breaks the end, and it is aborted once",
       fake::state().fail = call;
       fake::state().of_rank = 0;
     }
-    std::vector<int> all;
     std::vector<float> v{1};
     int told = 0;
     std::unique_ptr<Communicator> part;

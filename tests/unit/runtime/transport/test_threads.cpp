@@ -194,3 +194,16 @@ TEST_CASE("failures read well", "[ranks]") {
   CHECK(RankFailure{FailureKind::aborted, many, ""}.describe() ==
         "ranks 0, 0, 0, 0, 0, 0, 0, 0 and 92 more gave up");
 }
+
+TEST_CASE("a negative group on one rank is a mismatch on all threads", "[ranks]") {
+  Ends ends = thread_communicators(3);
+  std::atomic<int> good{0};
+  on_each(ends, [&](Communicator& c) {
+    std::unique_ptr<Communicator> part;
+    const auto failure = c.split(c.rank() == 1 ? -1 : 0, part, deadline_in(30));
+    good += failure && failure->kind == FailureKind::mismatch &&
+            failure->ranks == std::vector<int>{1} && !part && !c.split(0, part, deadline_in(30)) &&
+            part->size() == 3;
+  });
+  CHECK(good == 3);
+}

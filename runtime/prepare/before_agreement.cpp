@@ -1,0 +1,22 @@
+#include "runtime/prepare/before_agreement.hpp"
+
+#include <exception>
+#include <vector>
+
+#include "runtime/prepare/prepare_items.hpp"
+#include "runtime/serve/tune_one.hpp"
+
+namespace kiln::runtime {
+
+void remember_absence(const detail::Engine& engine, const Manifest& manifest,
+                      const TuneOptions& options) noexcept {
+  const std::exception_ptr why = std::current_exception();
+  try {
+    std::vector<PreparedProblem> report;
+    for (const PrepareItem& item : prepare_items(engine, manifest, report))
+      remember_absence(engine, item.handle->problems(), item.problem, options, why);
+  } catch (...) {  // no memory: the program has the first exception
+  }
+}
+
+}  // namespace kiln::runtime
