@@ -301,9 +301,7 @@ BackgroundTuning::Then BackgroundTuning::search(Job& job, const JobData& data,
                                                 std::shared_ptr<ServedHandle>& handle) {
   const BackgroundOptions& options = engine_.options().background;
   TuneOptions tuning = search_options();
-  tuning.progress = [&job](const TuneProgress& now) {
-    job.in_finals = job.in_finals || now.phase == TuneProgress::Phase::finals;
-  };
+  tuning.progress = {};
   tuning.stop = stretch.stop();
   if (other_device_ && other_device_->lost()) throw DeviceLost(other_device_->info().id);
   if (job.begun) tuning.retune = false;  // this search goes on
@@ -317,6 +315,7 @@ BackgroundTuning::Then BackgroundTuning::search(Job& job, const JobData& data,
   const Candidate& winner = tuned.result.winner();
   const bool anew = is_measured_anew(tuned.result);
   job.begun = job.begun || anew;
+  job.in_finals = job.in_finals || tuned.finals_begun;
   if (cut) {
     job.cut_finals += job.in_finals ? 1 : 0;
     const bool decides =

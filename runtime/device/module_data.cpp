@@ -42,12 +42,16 @@ ModuleVariable find_variable(const Device& device, const Module& kernel, std::st
                    list_variables(there)));
 }
 
-void write_variable(Device& device, const ModuleVariable& variable,
-                    std::span<const std::byte> data) {
+void check_size(const ModuleVariable& variable, std::span<const std::byte> data) {
   if (data.size() != variable.bytes)
     throw UserError(
         format("the kernel's global variable `{}` has {} bytes, but the data for it has {}",
                variable.name, variable.bytes, data.size()));
+}
+
+void write_variable(Device& device, const ModuleVariable& variable,
+                    std::span<const std::byte> data) {
+  check_size(variable, data);
   if (!data.empty()) device.copy_to_device(variable.address, data.data(), data.size());
 }
 

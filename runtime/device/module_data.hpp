@@ -16,6 +16,9 @@ namespace kiln::runtime {
 /// `image::filter`). @throws UserError that says which there are
 ModuleVariable find_variable(const Device& device, const Module& kernel, std::string_view name);
 
+/// @throws UserError naming both sizes where they differ
+void check_size(const ModuleVariable& variable, std::span<const std::byte> data);
+
 /// Replaces all of a variable. Waits for the device. @throws UserError naming both sizes where they
 /// differ
 void write_variable(Device& device, const ModuleVariable& variable,

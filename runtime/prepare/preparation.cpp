@@ -145,8 +145,12 @@ PrepareReport Preparation::get() const { return state_->get(); }
 
 Preparation Runtime::prepare_async(Manifest manifest, PrepareOptions options) const {
   auto preparing = runtime::begin_preparing(manifest, options, *engine_);
-  return Preparation(std::make_unique<Preparation::State>(
-      engine_, std::move(manifest), std::move(options), std::move(preparing)));
+  std::unique_ptr<Preparation::State> state;
+  runtime::before_agreement(*engine_, manifest, runtime::patient(engine_->options().tuning), [&] {
+    state = std::make_unique<Preparation::State>(engine_, manifest, std::move(options),
+                                                 std::move(preparing));
+  });
+  return Preparation(std::move(state));
 }
 
 }  // namespace kiln

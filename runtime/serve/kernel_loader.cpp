@@ -289,7 +289,9 @@ void KernelLoader::fill_symbols(const Launchable& ready) {
 
 void KernelLoader::set_symbol(std::string name, std::span<const std::byte> data) {
   std::lock_guard lock(mutex_);
-  for (const auto& kernel : loaded()) fill(*kernel, name, data);
+  const auto kernels = loaded();
+  for (const auto& kernel : kernels) check(*kernel, name, data);  // all or none are written
+  for (const auto& kernel : kernels) fill(*kernel, name, data);
   symbols_.insert_or_assign(std::move(name), std::vector<std::byte>(data.begin(), data.end()));
 }
 
@@ -320,6 +322,13 @@ Symbol KernelLoader::symbol(const Launchable& ready, std::string_view name) cons
                                 std::make_shared<const Owner>(engine_->device(), ready.owner));
 } catch (const UserError& error) {
   throw UserError(format("kernel {}: {}", definition_.name, error.what()));
+}
+
+void KernelLoader::check(const Module& kernel, const std::string& name,
+                         std::span<const std::byte> data) const try {
+  check_size(find_variable(*engine_->device(), kernel, name), data);
+} catch (const UserError& error) {
+  throw WrongSymbol(format("kernel {}: {}", definition_.name, error.what()));
 }
 
 void KernelLoader::fill(const Module& kernel, const std::string& name,

@@ -94,6 +94,7 @@ class KernelLoader final : private PinSource {
   template <class F>
   auto named(const F& use) const;
   void fill_symbols(const detail::Launchable& ready);
+  void check(const Module& kernel, const std::string& name, std::span<const std::byte> data) const;
   void fill(const Module& kernel, const std::string& name, std::span<const std::byte> data) const;
 
   std::shared_ptr<detail::Engine> engine_;

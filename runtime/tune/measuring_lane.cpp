@@ -339,6 +339,7 @@ std::optional<std::size_t> MeasuringLane::hold_finals(std::span<const std::size_
   if (finalists.size() < 2 || deadline.passed() || finals_stopped_) return {};
   options.deadline = deadline;
   LoggedSpan span(trace_, "finals");
+  finals_begun_ = true;
   progress_(Phase::finals, 0, finalists.size());
   const FinalsResult final = guarded(finalists, [&] {
     return finals(bench_, finalists, options, [this] {

@@ -55,6 +55,7 @@ class MeasuringLane {
                                          const TimeLimit& deadline);
   /// Whether the stop token has ended finals before they were decided.
   bool finals_were_stopped() const noexcept { return finals_stopped_; }
+  bool finals_have_begun() const noexcept { return finals_begun_; }
 
   /// Nothing more is measured: lets go of what is loaded, so that the maker can drop its bench.
   void unload() noexcept { loaded_.clear(); }
@@ -92,7 +93,7 @@ class MeasuringLane {
   std::map<std::size_t, Contestant> loaded_;  ///< the default and the best, by candidate
   std::optional<std::size_t> leader_;
   std::vector<std::size_t> postponed_;
-  bool finals_stopped_ = false;
+  bool finals_begun_ = false, finals_stopped_ = false;
 };
 
 }  // namespace kiln::runtime

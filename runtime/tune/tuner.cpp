@@ -79,8 +79,10 @@ class TuningRun {
       throw;
     }
     conclude();
-    return {std::move(result_), winner_ && lane_ ? lane_->module_of(*winner_) : nullptr,
-            std::move(compiled_)};
+    return {.result = std::move(result_),
+            .module = winner_ && lane_ ? lane_->module_of(*winner_) : nullptr,
+            .compiled = std::move(compiled_),
+            .finals_begun = lane_ && lane_->finals_have_begun()};
   }
 
  private:

@@ -170,7 +170,9 @@ class Session {
       TuneResult stays = known_->result;
       stays.end = SearchEnd::stopped;
       stays.evaluated = result.evaluated;
-      return {.result = std::move(stays), .ending = Ending::undecided};
+      return {.result = std::move(stays),
+              .ending = Ending::undecided,
+              .finals_begun = outcome.finals_begun};
     }
     result.wall_seconds = seconds_since(start_);
     for (const Version& v : versions_) result.versions.push_back({v.name, v.value});

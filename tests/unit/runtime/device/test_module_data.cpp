@@ -265,6 +265,28 @@ TEST_CASE("a handle's variables are in all of its kernels", "[runtime][variables
   CHECK(factor_in(after.symbol("factor")) == 3);
 }
 
+TEST_CASE("data that one kernel of a handle has no room for is written to none",
+          "[runtime][variables][handle]") {
+  Directory directory;
+  Process process(directory.path());
+  const Typed kernel = typed_with_factor(process);
+  auto& script = *process.script;
+  for (const int a : {1, 2, 4, 8}) script[typed_entry(a)].variables["table"] = as_bytes(0.0);
+  script[typed_entry(1)].variables["table"] = as_bytes(0.0f);
+  const auto handle = process.runtime().tuned(kernel);
+  handle.tune({50});  // a = 8
+  script[typed_entry(8)].seconds = 5e-3;
+  script[typed_entry(1)].seconds = 0.1e-3;
+  handle.tune({7});
+  const auto wide = handle.at({50}), narrow = handle.at({7});
+  REQUIRE(wide.symbol("table").bytes() == 8);
+  REQUIRE(narrow.symbol("table").bytes() == 4);
+  CHECK(message([&] { handle.symbol("table", 1.0); }) ==
+        "kernel doubling: the kernel's global variable `table` has 4 bytes, but the data for it "
+        "has 8");
+  CHECK(*static_cast<const double*>(wide.symbol("table").address()) == 0);
+}
+
 TEST_CASE("a name that no kernel has is an error when one is made ready",
           "[runtime][variables][handle]") {
   Directory directory;
