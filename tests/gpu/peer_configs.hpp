@@ -15,13 +15,13 @@
 
 namespace kiln::test {
 
-/// Up to two GPUs, a rank each. Their contexts stay until the program ends: making one takes longer
+/// The GPUs that are there, at most eight, a rank each. Their contexts stay until the program ends: making one takes longer
 /// than most rounds do.
 inline std::vector<std::string> gpus() {
   static const runtime::CudaProbe cuda = runtime::probe_cuda();
   static const auto kept = [] {
     std::vector<std::unique_ptr<const runtime::CudaContext>> contexts;
-    for (int i = 0; i < std::min(cuda.devices, 2); ++i)
+    for (int i = 0; i < std::min(cuda.devices, 8); ++i)
       contexts.push_back(std::make_unique<const runtime::CudaContext>(cuda.driver, i));
     return contexts;
   }();
