@@ -1,7 +1,7 @@
 // Ranks that tune kernels which communicate, each candidate in the workers of all ranks: what ends
 // a worker, or makes the others wait for ever, costs a candidate on all ranks, and nothing else.
 // Where there can be no workers, candidates run in the ranks' own processes, or are not tried.
-// Ranks are threads, or processes; on the host, or on two GPUs.
+// Ranks are threads, or processes; on the host, or on the GPUs.
 // Ends with "candidates of ranks: faults tried N, jobs lost N, hangs N".
 //   worker_groups [--device host|cuda] [--only TEXT]
 // Started by itself as `worker_groups --rank FOLDER CASE RANK SIZE DEVICE` it is one rank. Exit 77:
@@ -193,7 +193,7 @@ std::pair<std::string, std::string> work(const Case& c, const std::shared_ptr<Co
   const int rank = ranks->rank(), size = ranks->size();
   const bool odd = rank == size - 1;
   RuntimeOptions o;
-  o.device = on_gpus ? "cuda:" + std::to_string(rank % 2) : "host";
+  o.device = on_gpus ? "cuda:" + std::to_string(rank) : "host";
   o.store.directory = store;
   o.mode = kiln::Mode::untuned;
   o.compile_processes = 0;
@@ -455,11 +455,11 @@ int rank_main(char** a) {
   return 0;
 }
 
-int job(const std::string& only) {
+int job(const std::string& only, int gpus) {
   int tried = 0, hangs = 0, lost = 0, failed = 0;
   const std::vector<Case> all = cases();
   for (std::size_t i = 0; i < all.size(); ++i)
-    for (const int size : on_gpus ? std::vector{2} : std::vector{2, 4})
+    for (const int size : on_gpus ? std::vector{std::min(gpus, 8)} : std::vector{2, 4})
       for (const bool processes : {false, true}) {
         const Case& c = all[i];
         std::string name = std::string(c.name) + " (" + std::to_string(i) + "), " +
@@ -488,7 +488,7 @@ int main(int argc, char** argv) {
   std::map<std::string, std::string> options;
   for (std::size_t i = 0; i + 1 < words.size(); i += 2) options[words[i]] = words[i + 1];
   on_gpus = options["--device"] == "cuda";
-  if (on_gpus ? runtime::probe_cuda().devices < 2 : !codegen::host_compiler_problem().empty())
-    return 77;
-  return job(options["--only"]);
+  const int gpus = on_gpus ? runtime::probe_cuda().devices : 0;
+  if (on_gpus ? gpus < 2 : !codegen::host_compiler_problem().empty()) return 77;
+  return job(options["--only"], gpus);
 }
