@@ -5,9 +5,9 @@
 //   kiln::shipped_kernels().make("gemm", "bf16");                  // by name
 #pragma once
 
-#include "templates/elementwise/gated_activation.hpp"
-#include "templates/elementwise/residual_add.hpp"
-#include "templates/elementwise/vector_add.hpp"
+#include <type_traits>
+
+#include "templates/elementwise/elementwise_kernels.hpp"
 #include "templates/experts/sort_by_expert.hpp"
 #include "templates/gemm/fp8/gemm_fp8.hpp"
 #include "templates/gemm/fp8/gemm_grouped_fp8.hpp"
@@ -16,17 +16,15 @@
 #include "templates/gemm/gated/interleave_gate_up.hpp"
 #include "templates/gemm/gemm.hpp"
 #include "templates/gemm/grouped/gemm_grouped.hpp"
-#include "templates/rope/rope.hpp"
-#include "templates/rows/cross_entropy.hpp"
-#include "templates/rows/gated_fp8.hpp"
-#include "templates/rows/layernorm.hpp"
-#include "templates/rows/quantize.hpp"
-#include "templates/rows/rmsnorm.hpp"
-#include "templates/rows/rmsnorm_fp8.hpp"
-#include "templates/rows/rmsnorm_residual.hpp"
-#include "templates/rows/softmax.hpp"
+#include "templates/rope/rope_kernels.hpp"
+#include "templates/rows/row_kernels.hpp"
 
 namespace kiln::templates {
+
+/// Stands for all element types of as many bytes: rules that ask for a type's size alone are
+/// compiled once for them.
+template <class T>
+using OfSize = std::conditional_t<std::is_same_v<T, float16>, bfloat16, T>;
 
 /// Counts of tokens are tuned for the next power of two: they change from step to step.
 constexpr int count_bucket(int count) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
 
 #include <tbb/blocked_range.h>
 #include <tbb/parallel_for.h>
@@ -10,6 +11,8 @@
 #include "templates/kernels.hpp"
 
 namespace kiln::templates {
+
+using kiln::detail::UntypedKernel;
 
 namespace {
 
@@ -51,76 +54,71 @@ void add(T* out, const T* a, const T* b, std::size_t n) {
   });
 }
 
-constexpr Tolerance kExact{.relative = 0, .absolute = 0};  // one rounding, the same everywhere
+/// What both kernels share.
+template <class T, class Problem>
+UntypedKernel<VectorAdd, Problem> sum_kernel(const std::string& name) {
+  return {{.name = name,
+           .source = {.file = templates_dir() / "elementwise" / (name + ".cuh")},
+           .entry = "kiln::templates::" + name,
+           .config_type = "kiln::templates::VectorAdd",
+           .types = {device_name<T>()},
+           .space = elementwise_space<Problem>(),
+           .tolerance = {.relative = 0, .absolute = 0},  // one rounding, the same everywhere
+           .numerics = [](const VectorAdd&, const Problem&) { return "one addition"; }}};
+}
 
 }  // namespace
 
 template <class T>
-VectorAddKernel<T> vector_add_kernel() {
-  return {.name = "vector_add",
-          .source = {.file = templates_dir() / "elementwise/vector_add.cuh"},
-          .entry = "kiln::templates::vector_add",
-          .config_type = "kiln::templates::VectorAdd",
-          .types = {device_name<T>()},
-          .space = elementwise_space<Elementwise>(),
-          .launch = [](const VectorAdd& c, const Elementwise& p) { return launch(c, p.n); },
-          .problem = [](T*, const T*, const T*, int n) { return Elementwise{n}; },
-          .relations = {{3, "n"}},
-          .bucket = [](const Elementwise& p) { return Elementwise{count_bucket(p.n)}; },
-          .workload =
-              [](const Elementwise& p, Workload& w) {
-                const auto n = static_cast<std::size_t>(p.n);
-                w.output<T>(n).template input<T>(n).template input<T>(n).scalar(p.n);
-              },
-          .reference = [](T* out, const T* a, const T* b,
-                          int n) { add(out, a, b, static_cast<std::size_t>(n)); },
-          .tolerance = kExact,
-          .flops = [](const Elementwise& p) { return 1.0 * p.n; },
-          .bytes = [](const Elementwise& p) { return 3.0 * sizeof(T) * p.n; },
-          .cost = [](const VectorAdd& c, const Elementwise& p,
-                     const DeviceLimits& d) { return cost(c, p.n, sizeof(T), d); },
-          .numerics = [](const VectorAdd&, const Elementwise&) { return "one addition"; }};
+UntypedKernel<VectorAdd, Elementwise> vector_add_base() {
+  auto kernel = sum_kernel<T, Elementwise>("vector_add");
+  kernel.launch = [](const VectorAdd& c, const Elementwise& p) { return launch(c, p.n); };
+  kernel.relations = {{3, "n"}};
+  kernel.bucket = [](const Elementwise& p) { return Elementwise{count_bucket(p.n)}; };
+  kernel.workload = [](const Elementwise& p, Workload& w) {
+    const auto n = static_cast<std::size_t>(p.n);
+    w.output<T>(n).template input<T>(n).template input<T>(n).scalar(p.n);
+  };
+  kernel.computed_by(
+      [](T* out, const T* a, const T* b, int n) { add(out, a, b, static_cast<std::size_t>(n)); });
+  kernel.flops = [](const Elementwise& p) { return 1.0 * p.n; };
+  kernel.bytes = [](const Elementwise& p) { return 3.0 * sizeof(T) * p.n; };
+  kernel.cost = [](const VectorAdd& c, const Elementwise& p, const DeviceLimits& d) {
+    return cost(c, p.n, sizeof(T), d);
+  };
+  return kernel;
 }
 
 template <class T>
-ResidualAddKernel<T> residual_add_kernel() {
-  return {
-      .name = "residual_add",
-      .source = {.file = templates_dir() / "elementwise/residual_add.cuh"},
-      .entry = "kiln::templates::residual_add",
-      .config_type = "kiln::templates::VectorAdd",
-      .types = {device_name<T>()},
-      .space = elementwise_space<Activations>(),
-      .launch = [](const VectorAdd& c, const Activations& p) { return launch(c, p.elements()); },
-      .problem = [](T*, const T*, const T*, int rows,
-                    int hidden) { return Activations{rows, hidden}; },
-      .relations = {{3, "rows"}, {4, "hidden"}},
-      .bucket = [](const Activations& p) { return Activations{count_bucket(p.rows), p.hidden}; },
-      .workload =
-          [](const Activations& p, Workload& w) {
-            const auto n = static_cast<std::size_t>(p.elements());
-            w.output<T>(n).template input<T>(n).template input<T>(n);
-            w.scalar(p.rows).scalar(p.hidden);
-          },
-      .reference =
-          [](T* out, const T* x, const T* residual, int rows, int hidden) {
-            add(out, x, residual,
-                static_cast<std::size_t>(rows) * static_cast<std::size_t>(hidden));
-          },
-      .tolerance = kExact,
-      .flops = [](const Activations& p) { return 1.0 * static_cast<double>(p.elements()); },
-      .bytes =
-          [](const Activations& p) { return 3.0 * sizeof(T) * static_cast<double>(p.elements()); },
-      .cost = [](const VectorAdd& c, const Activations& p,
-                 const DeviceLimits& d) { return cost(c, p.elements(), sizeof(T), d); },
-      .numerics = [](const VectorAdd&, const Activations&) { return "one addition"; }};
+UntypedKernel<VectorAdd, Activations> residual_add_base() {
+  auto kernel = sum_kernel<T, Activations>("residual_add");
+  kernel.launch = [](const VectorAdd& c, const Activations& p) { return launch(c, p.elements()); };
+  kernel.relations = {{3, "rows"}, {4, "hidden"}};
+  kernel.bucket = [](const Activations& p) { return Activations{count_bucket(p.rows), p.hidden}; };
+  kernel.workload = [](const Activations& p, Workload& w) {
+    const auto n = static_cast<std::size_t>(p.elements());
+    w.output<T>(n).template input<T>(n).template input<T>(n);
+    w.scalar(p.rows).scalar(p.hidden);
+  };
+  kernel.computed_by([](T* out, const T* x, const T* residual, int rows, int hidden) {
+    add(out, x, residual, static_cast<std::size_t>(rows) * static_cast<std::size_t>(hidden));
+  });
+  kernel.flops = [](const Activations& p) { return 1.0 * static_cast<double>(p.elements()); };
+  kernel.bytes = [](const Activations& p) {
+    return 3.0 * sizeof(T) * static_cast<double>(p.elements());
+  };
+  kernel.cost = [](const VectorAdd& c, const Activations& p, const DeviceLimits& d) {
+    return cost(c, p.elements(), sizeof(T), d);
+  };
+  return kernel;
 }
 
-template VectorAddKernel<float> vector_add_kernel();
-template VectorAddKernel<float16> vector_add_kernel();
-template VectorAddKernel<bfloat16> vector_add_kernel();
-template ResidualAddKernel<float> residual_add_kernel();
-template ResidualAddKernel<float16> residual_add_kernel();
-template ResidualAddKernel<bfloat16> residual_add_kernel();
+#define KILN_SUMS(T)                                                   \
+  template UntypedKernel<VectorAdd, Elementwise> vector_add_base<T>(); \
+  template UntypedKernel<VectorAdd, Activations> residual_add_base<T>();
+KILN_SUMS(float)
+KILN_SUMS(float16)
+KILN_SUMS(bfloat16)
+#undef KILN_SUMS
 
 }  // namespace kiln::templates

@@ -133,26 +133,15 @@ struct Kind<GemmStridedProblem> {
   }
 };
 
-}  // namespace
-
+/// What does not depend on the type of elements, but on their size.
 template <class T, GemmTranspose op, class Problem>
-Kernel<Gemm, Problem, void()> gemm_base() {
+Kernel<Gemm, Problem, void()> gemm_rules() {
   using K = Kind<Problem>;
-  using Types = GemmTypes<T>;
-  constexpr auto kOperands = Types::kOperands;
+  constexpr auto kOperands = GemmTypes<T>::kOperands;
   constexpr int kOperandBytes = sizeof(GemmOperand<T>);
-  constexpr const char* kSuffixes[] = {"", "_nn", "_tn", "_tt"};
-  constexpr const char* kTypeSuffix = kOperands == GemmOperands::fp8          ? "_fp8_fast"
-                                      : kOperands == GemmOperands::fp8_exact  ? "_fp8"
-                                      : kOperands == GemmOperands::fp8_scaled ? "_fp8_block"
-                                                                              : "";
   return {
-      .name = K::kEntry + std::string(kTypeSuffix) + kSuffixes[static_cast<int>(op)],
-      .source = {.file =
-                     templates_dir() / (Types::kFp8 ? "gemm/fp8/gemm_fp8.cuh" : "gemm/gemm.cuh")},
       .entry = std::string("kiln::templates::") + K::kEntry,
       .config_type = "kiln::templates::Gemm",
-      .types = {device_name<T>()},
       .space = gemm_space<T, op, Problem>(),
       .configs =
           [](const Problem& p, const DeviceLimits& d) {
@@ -160,7 +149,6 @@ Kernel<Gemm, Problem, void()> gemm_base() {
           },
       .launch = [](const Gemm& c, const Problem& p,
                    const DeviceLimits& d) { return gemm_launch<T>(c, op, gemm_shape<op>(p), d); },
-      .maps = gemm_maps<T, op, Problem>(),
       .workspace = {.size =
                         [](const Gemm& c, const Problem& p, const DeviceLimits&) {
                           return gemm_workspace(c, gemm_shape<op>(p).general());
@@ -174,13 +162,7 @@ Kernel<Gemm, Problem, void()> gemm_base() {
                  .only_if = [](const Gemm& c) { return c.later; }}},
       .relations = K::relations(),
       .bucket = [](const Problem& p) { return tuned_as<T, op>(p); },
-      .workload =
-          [](const Problem& p, Workload& w) {
-            fill<T, op>(gemm_shape<op>(p).general(), w);
-            K::scalars(p, w);
-          },
       .device_reference = DeviceReference{.config = "", .problem = K::small(kBlockScaled<T>)},
-      .tolerance = kGemmTolerance<T>,
       .flops = [](const Problem& p) { return 2.0 * p.m * p.n * p.k * gemm_shape<op>(p).batch; },
       .bytes = [](const Problem& p) { return traffic_of<T, op>(p); },
       .cost =
@@ -192,6 +174,31 @@ Kernel<Gemm, Problem, void()> gemm_base() {
       .untuned_by_cost =
           [](const DeviceLimits& d) { return kOperandBytes <= 2 && d.compute_capability == 90; },
       .numerics = [](const Gemm& c, const Problem&) { return order_of_sums(c); }};
+}
+
+}  // namespace
+
+template <class T, GemmTranspose op, class Problem>
+Kernel<Gemm, Problem, void()> gemm_base() {
+  using K = Kind<Problem>;
+  constexpr auto kOperands = GemmTypes<T>::kOperands;
+  constexpr const char* kSuffixes[] = {"", "_nn", "_tn", "_tt"};
+  constexpr const char* kTypeSuffix = kOperands == GemmOperands::fp8          ? "_fp8_fast"
+                                      : kOperands == GemmOperands::fp8_exact  ? "_fp8"
+                                      : kOperands == GemmOperands::fp8_scaled ? "_fp8_block"
+                                                                              : "";
+  auto kernel = gemm_rules<OfSize<T>, op, Problem>();
+  kernel.name = K::kEntry + std::string(kTypeSuffix) + kSuffixes[static_cast<int>(op)];
+  kernel.source = {.file = templates_dir() /
+                           (GemmTypes<T>::kFp8 ? "gemm/fp8/gemm_fp8.cuh" : "gemm/gemm.cuh")};
+  kernel.types = {device_name<T>()};
+  kernel.maps = gemm_maps<T, op, Problem>();
+  kernel.workload = [](const Problem& p, Workload& w) {
+    fill<T, op>(gemm_shape<op>(p).general(), w);
+    K::scalars(p, w);
+  };
+  kernel.tolerance = kGemmTolerance<T>;
+  return kernel;
 }
 
 #define KILN_GEMM(T, op)                                                                     \

@@ -1,7 +1,6 @@
 // Host half of rope.hpp.
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
@@ -9,9 +8,11 @@
 #include "kiln/error.hpp"
 #include "kiln/paths.hpp"
 #include "templates/rope/rope_space.hpp"
-#include "templates/rows/row_space.hpp"
+#include "templates/rows/row_host.hpp"
 
 namespace kiln::templates {
+
+using kiln::detail::UntypedKernel;
 
 namespace {
 
@@ -90,11 +91,6 @@ template <class T>
 void add_norm(Workload& w, int head_dim) {
   w.input<T>(static_cast<std::size_t>(head_dim), {0.5, 1.5});
   w.input<T>(static_cast<std::size_t>(head_dim), {-1.5, 1.5}).scalar(1e-5f);
-}
-
-/// On all cores.
-void each_token(int tokens, const std::function<void(std::ptrdiff_t)>& f) {
-  for_each_row(tokens, f);
 }
 
 /// A head's weights are null where it is not normalized.
@@ -188,31 +184,38 @@ auto rope_bytes(const RopeElements& of) {
   };
 }
 
-/// What does not depend on the signature.
-template <class T, class Table, class Position, bool norm, class KernelType>
-void add_common(KernelType& kernel, const std::string& name, RopeOrder order,
-                std::size_t per_token) {
-  using Problem = typename KernelType::ProblemType;
+/// But for workload and reference. `bytes`: of an element.
+template <int bytes, int table_bytes, bool norm, class Problem>
+UntypedKernel<RopeConfig, Problem> rope_kernel_of(const std::string& name, RopeOrder order,
+                                                  double per_token) {
   const std::string entry = std::string("rope") + (norm ? "_norm" : "") + name;
-  const RopeElements of{sizeof(T), sizeof(Table), static_cast<double>(per_token), norm};
-  kernel.name = entry + (order == RopeOrder::halved ? "" : "_interleaved");
-  kernel.source = {.file = templates_dir() / "rope/rope.cuh"};
-  kernel.entry = "kiln::templates::" + entry;
-  kernel.config_type = "kiln::templates::RopeConfig";
+  const RopeElements of{bytes, table_bytes, per_token, norm};
+  return {{.name = entry + (order == RopeOrder::halved ? "" : "_interleaved"),
+           .source = {.file = templates_dir() / "rope/rope.cuh"},
+           .entry = "kiln::templates::" + entry,
+           .config_type = "kiln::templates::RopeConfig",
+           .space = rope_space<16 / bytes, table_bytes, norm, Problem>(),
+           .launch = rope_launch<bytes, table_bytes, Problem>,
+           .bucket = rope_bucket<Problem>,
+           .flops = rope_flops<Problem>(of),
+           .bytes = rope_bytes<Problem>(of),
+           .cost = rope_cost<Problem>(of),
+           .default_for = rope_default<16 / bytes, norm, Problem>,
+           .numerics = [](const RopeConfig& c, const Problem&) {
+             return norm ? std::to_string(c.pairs) + " pairs of " + std::to_string(c.vector)
+                         : std::string("no sums");
+           }}};
+}
+template <class T, class Table, class Position, class Problem>
+UntypedKernel<RopeConfig, Problem> rope_kernel_of(const std::string& name, RopeOrder order,
+                                                  bool norm, double per_token) {
+  constexpr int kBytes = sizeof(T), kTable = sizeof(Table);
+  auto kernel = norm ? rope_kernel_of<kBytes, kTable, true, Problem>(name, order, per_token)
+                     : rope_kernel_of<kBytes, kTable, false, Problem>(name, order, per_token);
   kernel.types = {device_name<T>(), device_name<Table>(), device_name<Position>(), name_of(order)};
-  kernel.launch =
-      rope_launch<static_cast<int>(sizeof(T)), static_cast<int>(sizeof(Table)), Problem>;
-  kernel.bucket = rope_bucket<Problem>;
-  kernel.default_for = rope_default<16 / sizeof(T), norm, Problem>;
   // Where products cancel, their own roundings are left.
   kernel.tolerance = {.relative = kRounding<T>, .absolute = 1e-5};
-  kernel.flops = rope_flops<Problem>(of);
-  kernel.bytes = rope_bytes<Problem>(of);
-  kernel.cost = rope_cost<Problem>(of);
-  kernel.numerics = [](const RopeConfig& c, const Problem&) {
-    return norm ? std::to_string(c.pairs) + " pairs of " + std::to_string(c.vector)
-                : std::string("no sums");
-  };
+  return kernel;
 }
 
 std::vector<ArgumentIsField> apart_relations() {
@@ -226,133 +229,116 @@ std::vector<ArgumentIsField> paged_relations() {
           {19, "q_stride"},   {20, "k_stride"},   {21, "v_stride"}};
 }
 
-template <class T, class Table, class Position, class... Norm>
-RopeKernelOf<T, Table, Position, Norm...> apart(RopeOrder order) {
-  using I = RopeStride;
-  RopeKernelOf<T, Table, Position, Norm...> kernel{
-      .space = rope_space<16 / sizeof(T), sizeof(Table), sizeof...(Norm) != 0, RopeProblem>(),
-      .problem =
-          [](T*, T*, const T*, const T*, const Table*, const Position*, int tokens, int q_heads,
-             int kv_heads, int head_dim, int rotary_dim, int, I q_out_stride, I k_out_stride,
-             I q_stride, I k_stride, Norm...) {
-            return RopeProblem{tokens,       q_heads,      kv_heads, head_dim, rotary_dim,
-                               q_out_stride, k_out_stride, q_stride, k_stride};
-          },
-      .relations = apart_relations(),
-      .workload =
-          [](const RopeProblem& p, Workload& w) {
-            w.output<T>(token_rows(p.tokens, p.q_heads, p.head_dim, p.q_out_stride));
-            w.output<T>(token_rows(p.tokens, p.kv_heads, p.head_dim, p.k_out_stride));
-            w.input<T>(token_rows(p.tokens, p.q_heads, p.head_dim, p.q_stride));
-            w.input<T>(token_rows(p.tokens, p.kv_heads, p.head_dim, p.k_stride));
-            add_positions<Position, Table>(w, p.tokens, p.rotary_dim);
-            w.scalar(p.tokens).scalar(p.q_heads).scalar(p.kv_heads);
-            w.scalar(p.head_dim).scalar(p.rotary_dim).scalar(kPositions);
-            w.scalar(p.q_out_stride).scalar(p.k_out_stride);
-            w.scalar(p.q_stride).scalar(p.k_stride);
-            if constexpr (sizeof...(Norm) != 0) add_norm<T>(w, p.head_dim);
-          },
-      .reference =
-          [order](T* q_out, T* k_out, const T* q, const T* k, const Table* table,
-                  const Position* positions, int tokens, int q_heads, int kv_heads, int head_dim,
-                  int rotary_dim, int max_position, I q_out_stride, I k_out_stride, I q_stride,
-                  I k_stride, Norm... norm) {
-            const HeadNorms<T> norms{norm...};
-            const Rotation<T, Table> rotate{order, head_dim, rotary_dim, table, max_position};
-            each_token(tokens, [=](std::ptrdiff_t t) {
-              rotate.heads(q_heads, q_out + t * q_out_stride, q + t * q_stride, positions[t],
-                           norms.q_weight, norms.eps);
-              rotate.heads(kv_heads, k_out + t * k_out_stride, k + t * k_stride, positions[t],
-                           norms.k_weight, norms.eps);
-            });
-          }};
-  add_common<T, Table, Position, sizeof...(Norm) != 0>(kernel, "", order, sizeof(Position));
-  return kernel;
+template <class T, class Table, class Position>
+void apart_workload(const RopeProblem& p, bool norm, Workload& w) {
+  w.output<T>(token_rows(p.tokens, p.q_heads, p.head_dim, p.q_out_stride));
+  w.output<T>(token_rows(p.tokens, p.kv_heads, p.head_dim, p.k_out_stride));
+  w.input<T>(token_rows(p.tokens, p.q_heads, p.head_dim, p.q_stride));
+  w.input<T>(token_rows(p.tokens, p.kv_heads, p.head_dim, p.k_stride));
+  add_positions<Position, Table>(w, p.tokens, p.rotary_dim);
+  w.scalar(p.tokens).scalar(p.q_heads).scalar(p.kv_heads);
+  w.scalar(p.head_dim).scalar(p.rotary_dim).scalar(kPositions);
+  w.scalar(p.q_out_stride).scalar(p.k_out_stride);
+  w.scalar(p.q_stride).scalar(p.k_stride);
+  if (norm) add_norm<T>(w, p.head_dim);
 }
 
 template <class T, class Table, class Position, class... Norm>
-RopePagedKernelOf<T, Table, Position, Norm...> paged(RopeOrder order) {
+UntypedKernel<RopeConfig, RopeProblem> apart(RopeOrder order) {
   using I = RopeStride;
-  RopePagedKernelOf<T, Table, Position, Norm...> kernel{
-      .space = rope_space<16 / sizeof(T), sizeof(Table), sizeof...(Norm) != 0, RopePagedProblem>(),
-      .problem =
-          [](T*, T*, T*, const T*, const T*, const T*, const Table*, const Position*,
-             const std::int64_t*, int tokens, int q_heads, int kv_heads, int head_dim,
-             int rotary_dim, int, int, int block_size, I block_stride, I q_out_stride, I q_stride,
-             I k_stride, I v_stride, Norm...) {
-            return RopePagedProblem{tokens,     q_heads,    kv_heads,     head_dim,
-                                    rotary_dim, block_size, block_stride, q_out_stride,
-                                    q_stride,   k_stride,   v_stride};
-          },
-      .relations = paged_relations(),
-      .workload =
-          [](const RopePagedProblem& p, Workload& w) {
-            const int blocks = tuned_blocks(p);
-            const Rows cache =
-                token_rows(blocks, p.block_size * p.kv_heads, p.head_dim, p.block_stride);
-            w.output<T>(token_rows(p.tokens, p.q_heads, p.head_dim, p.q_out_stride));
-            w.in_out<T>(cache).template in_out<T>(cache);
-            w.input<T>(token_rows(p.tokens, p.q_heads, p.head_dim, p.q_stride));
-            w.input<T>(token_rows(p.tokens, p.kv_heads, p.head_dim, p.k_stride));
-            w.input<T>(token_rows(p.tokens, p.kv_heads, p.head_dim, p.v_stride));
-            add_positions<Position, Table>(w, p.tokens, p.rotary_dim);
-            w.input<std::int64_t>(std::span<const std::int64_t>(
-                scattered<std::int64_t>(p.tokens, std::int64_t{blocks} * p.block_size)));
-            w.scalar(p.tokens).scalar(p.q_heads).scalar(p.kv_heads);
-            w.scalar(p.head_dim).scalar(p.rotary_dim).scalar(kPositions);
-            w.scalar(blocks).scalar(p.block_size).scalar(p.block_stride);
-            w.scalar(p.q_out_stride).scalar(p.q_stride).scalar(p.k_stride).scalar(p.v_stride);
-            if constexpr (sizeof...(Norm) != 0) add_norm<T>(w, p.head_dim);
-          },
-      .reference =
-          [order](T* q_out, T* k_cache, T* v_cache, const T* q, const T* k, const T* v,
-                  const Table* table, const Position* positions, const std::int64_t* slots,
-                  int tokens, int q_heads, int kv_heads, int head_dim, int rotary_dim,
-                  int max_position, int blocks, int block_size, I block_stride, I q_out_stride,
-                  I q_stride, I k_stride, I v_stride, Norm... norm) {
-            const HeadNorms<T> norms{norm...};
-            const Rotation<T, Table> rotate{order, head_dim, rotary_dim, table, max_position};
-            const std::ptrdiff_t row = std::ptrdiff_t{kv_heads} * head_dim;
-            each_token(tokens, [=](std::ptrdiff_t t) {
-              rotate.heads(q_heads, q_out + t * q_out_stride, q + t * q_stride, positions[t],
-                           norms.q_weight, norms.eps);
-              const std::int64_t slot = slots[t];
-              if (slot < 0 || slot >= std::int64_t{blocks} * block_size) return;
-              const auto place = slot / block_size * block_stride + slot % block_size * row;
-              rotate.heads(kv_heads, k_cache + place, k + t * k_stride, positions[t],
-                           norms.k_weight, norms.eps);
-              std::copy_n(v + t * v_stride, row, v_cache + place);
-            });
-          }};
-  add_common<T, Table, Position, sizeof...(Norm) != 0>(kernel, "_paged", order,
-                                                       sizeof(Position) + sizeof(std::int64_t));
+  constexpr bool kNorm = sizeof...(Norm) != 0;
+  auto kernel = rope_kernel_of<T, Table, Position, RopeProblem>("", order, kNorm, sizeof(Position));
+  kernel.relations = apart_relations();
+  kernel.computed_by([order](T* q_out, T* k_out, const T* q, const T* k, const Table* table,
+                             const Position* positions, int tokens, int q_heads, int kv_heads,
+                             int head_dim, int rotary_dim, int max_position, I q_out_stride,
+                             I k_out_stride, I q_stride, I k_stride, Norm... norm) {
+    const HeadNorms<T> norms{norm...};
+    const Rotation<T, Table> rotate{order, head_dim, rotary_dim, table, max_position};
+    for_each_row(tokens, [=](std::ptrdiff_t t) {
+      rotate.heads(q_heads, q_out + t * q_out_stride, q + t * q_stride, positions[t],
+                   norms.q_weight, norms.eps);
+      rotate.heads(kv_heads, k_out + t * k_out_stride, k + t * k_stride, positions[t],
+                   norms.k_weight, norms.eps);
+    });
+  });
+  return kernel;
+}
+
+template <class T, class Table, class Position>
+void paged_workload(const RopePagedProblem& p, bool norm, Workload& w) {
+  const int blocks = tuned_blocks(p);
+  const Rows cache = token_rows(blocks, p.block_size * p.kv_heads, p.head_dim, p.block_stride);
+  w.output<T>(token_rows(p.tokens, p.q_heads, p.head_dim, p.q_out_stride));
+  w.in_out<T>(cache).template in_out<T>(cache);
+  w.input<T>(token_rows(p.tokens, p.q_heads, p.head_dim, p.q_stride));
+  w.input<T>(token_rows(p.tokens, p.kv_heads, p.head_dim, p.k_stride));
+  w.input<T>(token_rows(p.tokens, p.kv_heads, p.head_dim, p.v_stride));
+  add_positions<Position, Table>(w, p.tokens, p.rotary_dim);
+  w.input<std::int64_t>(std::span<const std::int64_t>(
+      scattered<std::int64_t>(p.tokens, std::int64_t{blocks} * p.block_size)));
+  w.scalar(p.tokens).scalar(p.q_heads).scalar(p.kv_heads);
+  w.scalar(p.head_dim).scalar(p.rotary_dim).scalar(kPositions);
+  w.scalar(blocks).scalar(p.block_size).scalar(p.block_stride);
+  w.scalar(p.q_out_stride).scalar(p.q_stride).scalar(p.k_stride).scalar(p.v_stride);
+  if (norm) add_norm<T>(w, p.head_dim);
+}
+
+template <class T, class Table, class Position, class... Norm>
+UntypedKernel<RopeConfig, RopePagedProblem> paged(RopeOrder order) {
+  using I = RopeStride;
+  constexpr bool kNorm = sizeof...(Norm) != 0;
+  auto kernel = rope_kernel_of<T, Table, Position, RopePagedProblem>(
+      "_paged", order, kNorm, sizeof(Position) + sizeof(std::int64_t));
+  kernel.relations = paged_relations();
+  kernel.computed_by([order](T* q_out, T* k_cache, T* v_cache, const T* q, const T* k, const T* v,
+                             const Table* table, const Position* positions,
+                             const std::int64_t* slots, int tokens, int q_heads, int kv_heads,
+                             int head_dim, int rotary_dim, int max_position, int blocks,
+                             int block_size, I block_stride, I q_out_stride, I q_stride, I k_stride,
+                             I v_stride, Norm... norm) {
+    const HeadNorms<T> norms{norm...};
+    const Rotation<T, Table> rotate{order, head_dim, rotary_dim, table, max_position};
+    const std::ptrdiff_t row = std::ptrdiff_t{kv_heads} * head_dim;
+    for_each_row(tokens, [=](std::ptrdiff_t t) {
+      rotate.heads(q_heads, q_out + t * q_out_stride, q + t * q_stride, positions[t],
+                   norms.q_weight, norms.eps);
+      const std::int64_t slot = slots[t];
+      if (slot < 0 || slot >= std::int64_t{blocks} * block_size) return;
+      const auto place = slot / block_size * block_stride + slot % block_size * row;
+      rotate.heads(kv_heads, k_cache + place, k + t * k_stride, positions[t], norms.k_weight,
+                   norms.eps);
+      std::copy_n(v + t * v_stride, row, v_cache + place);
+    });
+  });
   return kernel;
 }
 
 }  // namespace
 
 template <class T, class Table, class Position>
-RopeKernel<T, Table, Position> rope_kernel(RopeOrder order) {
-  return apart<T, Table, Position>(order);
+UntypedKernel<RopeConfig, RopeProblem> rope_base(RopeOrder order, bool norm) {
+  auto kernel = norm ? apart<T, Table, Position, const T*, const T*, float>(order)
+                     : apart<T, Table, Position>(order);
+  kernel.workload = [norm](const RopeProblem& p, Workload& w) {
+    apart_workload<T, Table, Position>(p, norm, w);
+  };
+  return kernel;
 }
 template <class T, class Table, class Position>
-RopeNormKernel<T, Table, Position> rope_norm_kernel(RopeOrder order) {
-  return apart<T, Table, Position, const T*, const T*, float>(order);
-}
-template <class T, class Table, class Position>
-RopePagedKernel<T, Table, Position> rope_paged_kernel(RopeOrder order) {
-  return paged<T, Table, Position>(order);
-}
-template <class T, class Table, class Position>
-RopeNormPagedKernel<T, Table, Position> rope_norm_paged_kernel(RopeOrder order) {
-  return paged<T, Table, Position, const T*, const T*, float>(order);
+UntypedKernel<RopeConfig, RopePagedProblem> rope_paged_base(RopeOrder order, bool norm) {
+  auto kernel = norm ? paged<T, Table, Position, const T*, const T*, float>(order)
+                     : paged<T, Table, Position>(order);
+  kernel.workload = [norm](const RopePagedProblem& p, Workload& w) {
+    paged_workload<T, Table, Position>(p, norm, w);
+  };
+  return kernel;
 }
 
-#define KILN_ROPE(T, Table, Position)                                        \
-  template RopeKernel<T, Table, Position> rope_kernel(RopeOrder);            \
-  template RopeNormKernel<T, Table, Position> rope_norm_kernel(RopeOrder);   \
-  template RopePagedKernel<T, Table, Position> rope_paged_kernel(RopeOrder); \
-  template RopeNormPagedKernel<T, Table, Position> rope_norm_paged_kernel(RopeOrder)
+#define KILN_ROPE(T, Table, Position)                                                             \
+  template UntypedKernel<RopeConfig, RopeProblem> rope_base<T, Table, Position>(RopeOrder, bool); \
+  template UntypedKernel<RopeConfig, RopePagedProblem> rope_paged_base<T, Table, Position>(       \
+      RopeOrder, bool)
 KILN_ROPE(float, float, int);
 KILN_ROPE(float, float, std::int64_t);
 KILN_ROPE(float16, float, int);

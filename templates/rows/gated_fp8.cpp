@@ -1,48 +1,33 @@
 // Host half of gated_fp8.hpp.
 #include "templates/rows/gated_fp8.hpp"
 
+#include <algorithm>
 #include <string>
-#include <type_traits>
 #include <vector>
 
-#include "kiln/paths.hpp"
-#include "templates/elementwise/activation_names.hpp"
 #include "templates/rows/fp8_host.hpp"
 
 namespace kiln::templates {
 
 namespace {
 
-template <class T, class Activation>
-auto gated_rows_of(const T* x, int hidden) {
+template <class T>
+RowValues gated_rows_of(const T* x, int hidden, float (*activation)(float)) {
   return [=](std::ptrdiff_t r) {
     std::vector<float> values(static_cast<std::size_t>(hidden));
     const T* const gate = x + r * 2 * hidden;
     const T* const up = gate + hidden;
     for (std::size_t h = 0; h < values.size(); ++h)
-      values[h] =
-          Activation{}(static_cast<float>(gate[h]), epilogue::Place{}) * static_cast<float>(up[h]);
+      values[h] = activation(static_cast<float>(gate[h])) * static_cast<float>(up[h]);
     return values;
   };
 }
 
 constexpr double kActivation = 5;  // nanoseconds of one core
 
-/// An activation's last digits differ between devices.
-constexpr NeighboursAllowed kAllowed{.part = 1e-4};
-
-std::ptrdiff_t scale_of_row(std::ptrdiff_t r, int) { return r; }
-
-/// What is read beyond what a quantizing kernel reads.
-template <class T>
-double second_half(const HiddenRows& p) {
-  return 1.0 * p.rows * p.hidden * sizeof(T);
-}
-
 /// Gate and up of a tile take twice the registers that a quantizing kernel's input does.
-template <class Kernel>
-auto gated_tiles(const Kernel& kernel) {
-  return kernel.space
+Space<RowConfig, HiddenRows> gated_tiles(const Space<RowConfig, HiddenRows>& space) {
+  return space
       .where_on(Target::Kind::cuda, "gate, up and products fit a thread's registers",
                 [](const RowConfig& c, const HiddenRows&, const DeviceLimits&) {
                   return c.block < 512 || c.kept <= 4;
@@ -50,110 +35,100 @@ auto gated_tiles(const Kernel& kernel) {
       .checked();
 }
 
-/// A quantizing kernel with values of its own.
-template <class T, class Activation, class Kernel>
-Kernel gated(Kernel kernel, const char* scales) {
-  kernel.name = std::string(activation_names<Activation>().word) + "_mul_fp8_" + scales;
+/// `function`: registers that the activation takes.
+template <int bytes, int function>
+Space<RowConfig, HiddenRows> gated_rows() {
+  return row_space<bytes, HiddenRows, RowUse{.rows = 2, .ahead = false, .function = function}>()
+      .default_on(Target::Kind::host, {.block = 128,
+                                       .rows_per_block = 1,
+                                       .vector = 16 / bytes,
+                                       .kept = 4,
+                                       .online = false,
+                                       .persistent = false,
+                                       .resident = 2048})
+      .where("blocks do not walk over the rows", [](const RowConfig& c, const HiddenRows&,
+                                                    const DeviceLimits&) { return !c.persistent; })
+      .checked();
+}
+
+/// A quantizing kernel with values of its own, but for workload and reference.
+template <class T>
+RowKernel<HiddenRows> gated(RowKernel<HiddenRows> kernel, const HostActivation& activation,
+                            const std::string& name, Fp8Scales scales) {
+  kernel.name = std::string(activation.word) + "_mul_fp8_" + name;
   kernel.source = {.file = templates_dir() / "rows/gated_fp8.cuh"};
-  kernel.entry = std::string("kiln::templates::gated_fp8_") + scales;
-  kernel.types.push_back(activation_names<Activation>().type);
+  kernel.entry = "kiln::templates::gated_fp8_" + name;
+  kernel.types.push_back(activation.type);
   kernel.flops = [of_quantizing = kernel.flops](const HiddenRows& p) {
     return of_quantizing(p) + 8.0 * p.rows * p.hidden;
   };
   kernel.tolerance = {};  // its check decides
   kernel.bytes = [of_one = kernel.bytes](const HiddenRows& p) {
-    return of_one(p) + second_half<T>(p);
+    return of_one(p) + 1.0 * p.rows * p.hidden * sizeof(T);
+  };
+  kernel.check = [scales](const HiddenRows& p, const auto& got, const auto& expected) {
+    // An activation's last digits differ between devices.
+    return wrong_fp8(p, scales, {.part = 1e-4}, std::get<0>(got), std::get<0>(expected));
   };
   return kernel;
 }
 
 }  // namespace
 
-template <class T, class Activation>
-GatedFp8Kernel<T> gated_fp8_rows_kernel() {
-  auto kernel = gated<T, Activation>(quantize_rows_kernel<T>(), "rows");
-  // An error function takes more than the other activations.
-  constexpr RowUse kUse{
-      .rows = 2, .ahead = false, .function = std::is_same_v<Activation, epilogue::Gelu> ? 8 : 0};
+template <class T>
+RowKernel<HiddenRows> gated_fp8_rows_base(const HostActivation& activation) {
+  auto kernel = gated<T>(quantize_rows_base<T>(), activation, "rows", {Fp8Scales::Of::rows, 1});
   kernel.default_for = nullptr;  // that of quantize_rows counts on fewer registers
-  kernel.space = row_space<T, HiddenRows, kUse>()
-                     .default_on(Target::Kind::host, {.block = 128,
-                                                      .rows_per_block = 1,
-                                                      .vector = 16 / sizeof(T),
-                                                      .kept = 4,
-                                                      .online = false,
-                                                      .persistent = false,
-                                                      .resident = 2048})
-                     .where("blocks do not walk over the rows",
-                            [](const RowConfig& c, const HiddenRows&, const DeviceLimits&) {
-                              return !c.persistent;
-                            })
-                     .checked();
+  // An error function takes more than the other activations.
+  kernel.space =
+      activation.word == "gelu" ? gated_rows<sizeof(T), 8>() : gated_rows<sizeof(T), 0>();
   kernel.workload = rows_workload<T, 2>;
-  kernel.reference = [](float8_e4m3* q, float* scales, const T* x, int rows, int hidden) {
-    quantize_by_rows(q, scales, rows, hidden, gated_rows_of<T, Activation>(x, hidden));
-  };
-  kernel.check = [](const HiddenRows& p, const auto& got, const auto& expected) {
-    return wrong_fp8(p, std::get<0>(got), std::get<1>(got), std::get<0>(expected),
-                     std::get<1>(expected), kAllowed, scale_of_row);
-  };
+  kernel.computed_by(
+      [of = activation.of](float8_e4m3* q, float* scales, const T* x, int rows, int hidden) {
+        quantize_by_rows(q, scales, rows, hidden, gated_rows_of(x, hidden, of));
+      });
   kernel.cost = [](const RowConfig& c, const HiddenRows& p, const DeviceLimits& d) {
     // What is not kept is computed twice.
     const double kept = std::min<double>(p.hidden, 1.0 * c.kept * c.step());
-    return row_cost<T>(c, p, {.element = 3, .passes = 2, .reductions = 1}, d) +
+    return row_cost(c, p, {.element = 3, .passes = 2, .reductions = 1}, sizeof(T), d) +
            kActivation * p.rows * (2.0 * p.hidden - kept);
   };
   return kernel;
 }
 
-template <class T, class Activation>
-GatedFp8Kernel<T> gated_fp8_blocks_kernel() {
-  auto kernel = gated<T, Activation>(quantize_blocks_kernel<T>(), "blocks");
-  kernel.space = gated_tiles(kernel);
+template <class T>
+RowKernel<HiddenRows> gated_fp8_blocks_base(const HostActivation& activation) {
+  auto kernel =
+      gated<T>(quantize_blocks_base<T>(), activation, "blocks", {Fp8Scales::Of::blocks, 1});
+  kernel.space = gated_tiles(kernel.space);
   kernel.workload = blocks_workload<T, 2>;
-  kernel.reference = [](float8_e4m3* q, float* scales, const T* x, int rows, int hidden) {
-    quantize_by_blocks(q, scales, rows, hidden, gated_rows_of<T, Activation>(x, hidden));
-  };
-  kernel.check = [](const HiddenRows& p, const auto& got, const auto& expected) {
-    return wrong_fp8(p, std::get<0>(got), std::get<1>(got), std::get<0>(expected),
-                     std::get<1>(expected), kAllowed,
-                     [leading = scale_leading(p.rows)](std::ptrdiff_t r, int h) {
-                       return h / kScaleBlock * leading + r;
-                     });
-  };
+  kernel.computed_by(
+      [of = activation.of](float8_e4m3* q, float* scales, const T* x, int rows, int hidden) {
+        quantize_by_blocks(q, scales, rows, hidden, gated_rows_of(x, hidden, of));
+      });
   return kernel;
 }
 
-template <class T, class Activation>
-GatedFp8TensorKernel<T> gated_fp8_tensor_kernel() {
-  auto kernel = gated<T, Activation>(quantize_tensor_kernel<T>(), "tensor");
-  kernel.space = gated_tiles(kernel);
+template <class T>
+RowKernel<HiddenRows> gated_fp8_tensor_base(const HostActivation& activation) {
+  auto kernel = gated<T>(quantize_tensor_base<T>(), activation, "tensor", {Fp8Scales::Of::all, 2});
+  kernel.space = gated_tiles(kernel.space);
   kernel.launch = row_tiles_launch;
   kernel.workload = tensor_workload<T, 2>;
-  kernel.reference = [](float8_e4m3* q, const T* x, const float* scale, int rows, int hidden) {
-    quantize_by_scale(q, *scale, rows, hidden, gated_rows_of<T, Activation>(x, hidden));
-  };
-  kernel.check = [](const HiddenRows& p, const auto& got, const auto& expected) {
-    const float* const scale = std::get<2>(expected);
-    return wrong_fp8(p, std::get<0>(got), scale, std::get<0>(expected), scale, kAllowed,
-                     [](std::ptrdiff_t, int) { return 0; });
-  };
+  kernel.computed_by(
+      [of = activation.of](float8_e4m3* q, const T* x, const float* scale, int rows, int hidden) {
+        quantize_by_scale(q, *scale, rows, hidden, gated_rows_of(x, hidden, of));
+      });
   return kernel;
 }
 
-#define KILN_GATED_FP8(T, Activation)                                            \
-  template GatedFp8Kernel<T> gated_fp8_rows_kernel<T, epilogue::Activation>();   \
-  template GatedFp8Kernel<T> gated_fp8_blocks_kernel<T, epilogue::Activation>(); \
-  template GatedFp8TensorKernel<T> gated_fp8_tensor_kernel<T, epilogue::Activation>();
-#define KILN_GATED_FP8_OF(Activation) \
-  KILN_GATED_FP8(float, Activation)   \
-  KILN_GATED_FP8(float16, Activation) \
-  KILN_GATED_FP8(bfloat16, Activation)
-KILN_GATED_FP8_OF(Silu)
-KILN_GATED_FP8_OF(Gelu)
-KILN_GATED_FP8_OF(GeluTanh)
-KILN_GATED_FP8_OF(Relu)
-#undef KILN_GATED_FP8_OF
+#define KILN_GATED_FP8(T)                                                         \
+  template RowKernel<HiddenRows> gated_fp8_rows_base<T>(const HostActivation&);   \
+  template RowKernel<HiddenRows> gated_fp8_blocks_base<T>(const HostActivation&); \
+  template RowKernel<HiddenRows> gated_fp8_tensor_base<T>(const HostActivation&);
+KILN_GATED_FP8(float)
+KILN_GATED_FP8(float16)
+KILN_GATED_FP8(bfloat16)
 #undef KILN_GATED_FP8
 
 }  // namespace kiln::templates

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <vector>
 
-#include "kiln/paths.hpp"
 #include "templates/rows/fp8_host.hpp"
 
 namespace kiln::templates {
@@ -68,7 +67,7 @@ void rmsnorm_fp8_reference(float8_e4m3* q, float* scales, const T* x, const T* w
     std::vector<float> values(static_cast<std::size_t>(hidden));
     for (std::size_t h = 0; h < values.size(); ++h)
       values[h] = static_cast<float>(value_of(from[h]) * norm * value_of(w[h]));
-    scales[r] = quantize(q + r * hidden, std::span<const float>(values));
+    scales[r] = quantize(q + r * hidden, values);
   });
 }
 
@@ -83,154 +82,110 @@ constexpr RowWork kOfRmsNorm{.element = 0.25, .passes = 2, .reductions = 1};
 constexpr RowWork kOfResidual{.element = 0.5, .passes = 3, .reductions = 1};
 constexpr RowWork kOfFp8{.element = 4, .passes = 3, .reductions = 2};
 
+constexpr RowUse kRmsUse{.beside = 1};
+template <int bytes>
+constexpr Space<RowConfig, HiddenRows> rms_space() {
+  return staged<bytes>(row_space<bytes, HiddenRows, kRmsUse>()).checked();
+}
+
 }  // namespace
 
 template <class T>
-LayerNormKernel<T> layernorm_kernel() {
-  return {.name = "layernorm",
-          .source = {.file = templates_dir() / "rows/layernorm.cuh"},
-          .entry = "kiln::templates::layernorm",
-          .config_type = "kiln::templates::RowConfig",
-          .types = {device_name<T>()},
-          .space = staged<T>(row_space<T, HiddenRows, RowUse{.beside = 2}>().values(
-                                 &RowConfig::online, {false, true}))
-                       .checked(),
-          .launch = row_launch<T, HiddenRows>,
-          .problem = [](T*, const T*, const T*, const T*, int rows, int hidden,
-                        float) { return HiddenRows{rows, hidden}; },
-          .relations = {{4, "rows"}, {5, "hidden"}},
-          .bucket = token_bucket<HiddenRows>,
-          .workload =
-              [](const HiddenRows& p, Workload& w) {
-                const auto hidden = static_cast<std::size_t>(p.hidden);
-                const auto elements = static_cast<std::size_t>(p.rows) * hidden;
-                w.output<T>(elements).template input<T>(elements, {-1, 3});
-                w.input<T>(hidden).template input<T>(hidden);
-                w.scalar(p.rows).scalar(p.hidden).scalar(1e-5f);
-              },
-          .reference = layernorm_reference<T>,
-          .tolerance = kLayerNormTolerance<T>,
-          .flops = [](const HiddenRows& p) { return 7.0 * p.rows * p.hidden; },
-          .bytes = [](const HiddenRows& p) { return (2.0 * p.rows + 2) * p.hidden * sizeof(T); },
-          .cost = [](const RowConfig& c, const HiddenRows& p,
-                     const DeviceLimits& d) { return row_cost<T>(c, p, kOfLayerNorm, d); },
-          .default_for = row_default<T, HiddenRows, RowUse{.beside = 2}>,
-          .numerics = row_sums<HiddenRows>};
+RowKernel<HiddenRows> layernorm_base() {
+  constexpr RowUse kUse{.beside = 2};
+  auto kernel = row_kernel<T>("layernorm", "layernorm.cuh",
+                              staged<sizeof(T)>(row_space<sizeof(T), HiddenRows, kUse>().values(
+                                                    &RowConfig::online, {false, true}))
+                                  .checked(),
+                              4);
+  kernel.workload = [](const HiddenRows& p, Workload& w) {
+    const auto hidden = static_cast<std::size_t>(p.hidden);
+    const auto elements = static_cast<std::size_t>(p.rows) * hidden;
+    w.output<T>(elements).template input<T>(elements, {-1, 3});
+    w.input<T>(hidden).template input<T>(hidden);
+    w.scalar(p.rows).scalar(p.hidden).scalar(1e-5f);
+  };
+  kernel.computed_by(layernorm_reference<T>);
+  kernel.tolerance = kLayerNormTolerance<T>;
+  kernel.flops = row_flops<HiddenRows>(7);
+  kernel.bytes = row_bytes<HiddenRows>(2, 2, sizeof(T));
+  kernel.cost = row_costs<HiddenRows>(kOfLayerNorm, sizeof(T));
+  kernel.default_for = row_default<sizeof(T), HiddenRows, kUse>;
+  return kernel;
 }
 
 template <class T>
-RmsNormKernel<T> rmsnorm_kernel() {
-  return {.name = "rmsnorm",
-          .source = {.file = templates_dir() / "rows/rmsnorm.cuh"},
-          .entry = "kiln::templates::rmsnorm",
-          .config_type = "kiln::templates::RowConfig",
-          .types = {device_name<T>()},
-          .space = staged<T>(row_space<T, HiddenRows, RowUse{.beside = 1}>()).checked(),
-          .launch = row_launch<T, HiddenRows>,
-          .problem = [](T*, const T*, const T*, int rows, int hidden,
-                        float) { return HiddenRows{rows, hidden}; },
-          .relations = {{3, "rows"}, {4, "hidden"}},
-          .bucket = token_bucket<HiddenRows>,
-          .workload =
-              [](const HiddenRows& p, Workload& w) {
-                const auto hidden = static_cast<std::size_t>(p.hidden);
-                const auto elements = static_cast<std::size_t>(p.rows) * hidden;
-                w.output<T>(elements).template input<T>(elements).template input<T>(hidden);
-                w.scalar(p.rows).scalar(p.hidden).scalar(1e-5f);
-              },
-          .reference = rmsnorm_reference<T>,
-          .tolerance = kRmsTolerance<T>,
-          .flops = [](const HiddenRows& p) { return 4.0 * p.rows * p.hidden; },
-          .bytes = [](const HiddenRows& p) { return (2.0 * p.rows + 1) * p.hidden * sizeof(T); },
-          .cost = [](const RowConfig& c, const HiddenRows& p,
-                     const DeviceLimits& d) { return row_cost<T>(c, p, kOfRmsNorm, d); },
-          .default_for = row_default<T, HiddenRows, RowUse{.beside = 1}>,
-          .numerics = row_sums<HiddenRows>};
+RowKernel<HiddenRows> rmsnorm_base() {
+  auto kernel = row_kernel<T>("rmsnorm", "rmsnorm.cuh", rms_space<sizeof(T)>(), 3);
+  kernel.workload = [](const HiddenRows& p, Workload& w) {
+    const auto hidden = static_cast<std::size_t>(p.hidden);
+    const auto elements = static_cast<std::size_t>(p.rows) * hidden;
+    w.output<T>(elements).template input<T>(elements).template input<T>(hidden);
+    w.scalar(p.rows).scalar(p.hidden).scalar(1e-5f);
+  };
+  kernel.computed_by(rmsnorm_reference<T>);
+  kernel.tolerance = kRmsTolerance<T>;
+  kernel.flops = row_flops<HiddenRows>(4);
+  kernel.bytes = row_bytes<HiddenRows>(2, 1, sizeof(T));
+  kernel.cost = row_costs<HiddenRows>(kOfRmsNorm, sizeof(T));
+  kernel.default_for = row_default<sizeof(T), HiddenRows, kRmsUse>;
+  return kernel;
 }
 
 template <class T>
-RmsNormResidualKernel<T> rmsnorm_residual_kernel() {
-  return {.name = "rmsnorm_residual",
-          .source = {.file = templates_dir() / "rows/rmsnorm_residual.cuh"},
-          .entry = "kiln::templates::rmsnorm_residual",
-          .config_type = "kiln::templates::RowConfig",
-          .types = {device_name<T>()},
-          .space = row_space<T, HiddenRows, RowUse{.rows = 2, .ahead = false}>().checked(),
-          .launch = row_launch<T, HiddenRows>,
-          .problem = [](T*, T*, const T*, const T*, int rows, int hidden,
-                        float) { return HiddenRows{rows, hidden}; },
-          .relations = {{4, "rows"}, {5, "hidden"}},
-          .bucket = token_bucket<HiddenRows>,
-          .workload =
-              [](const HiddenRows& p, Workload& w) {
-                const auto hidden = static_cast<std::size_t>(p.hidden);
-                const auto elements = static_cast<std::size_t>(p.rows) * hidden;
-                w.output<T>(elements).template in_out<T>(elements);
-                w.input<T>(elements).template input<T>(hidden);
-                w.scalar(p.rows).scalar(p.hidden).scalar(1e-5f);
-              },
-          .reference = rmsnorm_residual_reference<T>,
-          .tolerance = kRmsTolerance<T>,
-          .flops = [](const HiddenRows& p) { return 5.0 * p.rows * p.hidden; },
-          .bytes = [](const HiddenRows& p) { return (4.0 * p.rows + 1) * p.hidden * sizeof(T); },
-          .cost = [](const RowConfig& c, const HiddenRows& p,
-                     const DeviceLimits& d) { return row_cost<T>(c, p, kOfResidual, d); },
-          .numerics = row_sums<HiddenRows>};
+RowKernel<HiddenRows> rmsnorm_residual_base() {
+  constexpr RowUse kUse{.rows = 2, .ahead = false};
+  auto kernel = row_kernel<T>("rmsnorm_residual", "rmsnorm_residual.cuh",
+                              row_space<sizeof(T), HiddenRows, kUse>().checked(), 4);
+  kernel.workload = [](const HiddenRows& p, Workload& w) {
+    const auto hidden = static_cast<std::size_t>(p.hidden);
+    const auto elements = static_cast<std::size_t>(p.rows) * hidden;
+    w.output<T>(elements).template in_out<T>(elements);
+    w.input<T>(elements).template input<T>(hidden);
+    w.scalar(p.rows).scalar(p.hidden).scalar(1e-5f);
+  };
+  kernel.computed_by(rmsnorm_residual_reference<T>);
+  kernel.tolerance = kRmsTolerance<T>;
+  kernel.flops = row_flops<HiddenRows>(5);
+  kernel.bytes = row_bytes<HiddenRows>(4, 1, sizeof(T));
+  kernel.cost = row_costs<HiddenRows>(kOfResidual, sizeof(T));
+  return kernel;
 }
 
 template <class T>
-RmsNormFp8Kernel<T> rmsnorm_fp8_kernel() {
-  return {.name = "rmsnorm_fp8",
-          .source = {.file = templates_dir() / "rows/rmsnorm_fp8.cuh"},
-          .entry = "kiln::templates::rmsnorm_fp8",
-          .config_type = "kiln::templates::RowConfig",
-          .types = {device_name<T>()},
-          .space = staged<T>(row_space<T, HiddenRows, RowUse{.beside = 1}>()).checked(),
-          .launch = row_launch<T, HiddenRows>,
-          .problem = [](float8_e4m3*, float*, const T*, const T*, int rows, int hidden,
-                        float) { return HiddenRows{rows, hidden}; },
-          .relations = {{4, "rows"}, {5, "hidden"}},
-          .bucket = token_bucket<HiddenRows>,
-          .workload =
-              [](const HiddenRows& p, Workload& w) {
-                const auto rows = static_cast<std::size_t>(p.rows),
-                           hidden = static_cast<std::size_t>(p.hidden);
-                w.output<float8_e4m3>(rows * hidden).template output<float>(rows);
-                w.input<T>(rows * hidden).template input<T>(hidden);
-                w.scalar(p.rows).scalar(p.hidden).scalar(1e-5f);
-              },
-          .reference = rmsnorm_fp8_reference<T>,
-          .check =
-              [](const HiddenRows& p, const auto& got, const auto& expected) {
-                // Where the row's largest element has few digits and weights are equal, 1 % of
-                // bf16 elements lie at a midpoint.
-                return wrong_fp8(p, std::get<0>(got), std::get<1>(got), std::get<0>(expected),
-                                 std::get<1>(expected), {.part = 0.02, .of_each_row = true},
-                                 [](std::ptrdiff_t r, int) { return r; });
-              },
-          .flops = [](const HiddenRows& p) { return 7.0 * p.rows * p.hidden; },
-          .bytes =
-              [](const HiddenRows& p) {
-                const double read = (1.0 * p.rows + 1) * p.hidden * sizeof(T);
-                return read + p.rows * (1.0 * p.hidden + sizeof(float));
-              },
-          .cost = [](const RowConfig& c, const HiddenRows& p,
-                     const DeviceLimits& d) { return row_cost<T>(c, p, kOfFp8, d); },
-          .default_for = row_default<T, HiddenRows, RowUse{.beside = 1}>,
-          .numerics = row_sums<HiddenRows>};
+RowKernel<HiddenRows> rmsnorm_fp8_base() {
+  auto kernel = row_kernel<T>("rmsnorm_fp8", "rmsnorm_fp8.cuh", rms_space<sizeof(T)>(), 4);
+  kernel.workload = [](const HiddenRows& p, Workload& w) {
+    const auto rows = static_cast<std::size_t>(p.rows), hidden = static_cast<std::size_t>(p.hidden);
+    w.output<float8_e4m3>(rows * hidden).template output<float>(rows);
+    w.input<T>(rows * hidden).template input<T>(hidden);
+    w.scalar(p.rows).scalar(p.hidden).scalar(1e-5f);
+  };
+  kernel.computed_by(rmsnorm_fp8_reference<T>);
+  // Where the row's largest element has few digits and weights are equal, 1 % of bf16 elements lie
+  // at a midpoint.
+  kernel.check = [](const HiddenRows& p, const auto& got, const auto& expected) {
+    return wrong_fp8(p, {Fp8Scales::Of::rows, 1}, {.part = 0.02, .of_each_row = true},
+                     std::get<0>(got), std::get<0>(expected));
+  };
+  kernel.flops = row_flops<HiddenRows>(7);
+  kernel.bytes = [](const HiddenRows& p) {
+    const double read = (1.0 * p.rows + 1) * p.hidden * sizeof(T);
+    return read + p.rows * (1.0 * p.hidden + sizeof(float));
+  };
+  kernel.cost = row_costs<HiddenRows>(kOfFp8, sizeof(T));
+  kernel.default_for = row_default<sizeof(T), HiddenRows, kRmsUse>;
+  return kernel;
 }
 
-template LayerNormKernel<float> layernorm_kernel();
-template LayerNormKernel<float16> layernorm_kernel();
-template LayerNormKernel<bfloat16> layernorm_kernel();
-template RmsNormKernel<float> rmsnorm_kernel();
-template RmsNormKernel<float16> rmsnorm_kernel();
-template RmsNormKernel<bfloat16> rmsnorm_kernel();
-template RmsNormResidualKernel<float> rmsnorm_residual_kernel();
-template RmsNormResidualKernel<float16> rmsnorm_residual_kernel();
-template RmsNormResidualKernel<bfloat16> rmsnorm_residual_kernel();
-template RmsNormFp8Kernel<float> rmsnorm_fp8_kernel();
-template RmsNormFp8Kernel<float16> rmsnorm_fp8_kernel();
-template RmsNormFp8Kernel<bfloat16> rmsnorm_fp8_kernel();
+#define KILN_NORMS(T)                                        \
+  template RowKernel<HiddenRows> layernorm_base<T>();        \
+  template RowKernel<HiddenRows> rmsnorm_base<T>();          \
+  template RowKernel<HiddenRows> rmsnorm_residual_base<T>(); \
+  template RowKernel<HiddenRows> rmsnorm_fp8_base<T>();
+KILN_NORMS(float)
+KILN_NORMS(float16)
+KILN_NORMS(bfloat16)
+#undef KILN_NORMS
 
 }  // namespace kiln::templates

@@ -1,7 +1,8 @@
 // Host half of quantize.hpp.
 #include <cmath>
+#include <string>
+#include <vector>
 
-#include "kiln/paths.hpp"
 #include "templates/rows/fp8_host.hpp"
 
 namespace kiln::templates {
@@ -9,9 +10,9 @@ namespace kiln::templates {
 namespace {
 
 /// quantize_blocks and quantize_tensor: `kept` accesses per thread, and nothing behind them.
-template <class T>
+template <int bytes>
 constexpr auto tile_space() {
-  constexpr int kWidest = 16 / sizeof(T);
+  constexpr int kWidest = 16 / bytes;
   return Space<RowConfig, HiddenRows>{{.block = 256,
                                        .rows_per_block = 1,
                                        .vector = kWidest,
@@ -32,9 +33,8 @@ constexpr auto tile_space() {
 }
 
 template <class T>
-auto rows_of(const T* x, int hidden) {
-  return
-      [=](std::ptrdiff_t r) { return std::span(x + r * hidden, static_cast<std::size_t>(hidden)); };
+RowValues rows_of(const T* x, int hidden) {
+  return [=](std::ptrdiff_t r) { return std::vector<float>(x + r * hidden, x + (r + 1) * hidden); };
 }
 
 template <class T>
@@ -64,7 +64,6 @@ std::string no_sums(const RowConfig&, const HiddenRows&) { return "no sums"; }
 constexpr RowWork kOfQuantizing{.element = 3, .passes = 2, .reductions = 1};
 
 /// On the host: nanoseconds of one core; threads take turns at the shuffles of quantize_blocks.
-template <class T>
 double tile_cost(const RowConfig& c, const HiddenRows& p, double per_thread,
                  const DeviceLimits& d) {
   if (!d.on_host()) return std::numeric_limits<double>::quiet_NaN();
@@ -73,92 +72,68 @@ double tile_cost(const RowConfig& c, const HiddenRows& p, double per_thread,
          accesses / (c.block * c.kept) * 40;
 }
 
-/// What quantize_rows and quantize_blocks share.
+/// But for workload, reference and bytes.
 template <class T>
-QuantizeRowsKernel<T> scaling_kernel() {
-  return {.source = {.file = templates_dir() / "rows/quantize.cuh"},
-          .config_type = "kiln::templates::RowConfig",
-          .types = {device_name<T>()},
-          .space = staged<T>(row_space<T, HiddenRows, RowUse{}>()).checked(),
-          .problem = [](float8_e4m3*, float*, const T*, int rows,
-                        int hidden) { return HiddenRows{rows, hidden}; },
-          .relations = {{3, "rows"}, {4, "hidden"}},
-          .bucket = token_bucket<HiddenRows>,
-          .tolerance = kSameBits,
-          .flops = [](const HiddenRows& p) { return 3.0 * p.rows * p.hidden; },
-          .numerics = no_sums};
+RowKernel<HiddenRows> tile_kernel(const char* name, double flops, double per_thread) {
+  auto kernel = row_kernel<T>(name, "quantize.cuh", tile_space<sizeof(T)>(), 3);
+  kernel.launch = row_tiles_launch;
+  kernel.tolerance = kSameBits;
+  kernel.flops = row_flops<HiddenRows>(flops);
+  kernel.cost = [per_thread](const RowConfig& c, const HiddenRows& p, const DeviceLimits& d) {
+    return tile_cost(c, p, per_thread, d);
+  };
+  kernel.numerics = no_sums;
+  return kernel;
 }
 
 }  // namespace
 
 template <class T>
-QuantizeRowsKernel<T> quantize_rows_kernel() {
-  QuantizeRowsKernel<T> kernel = scaling_kernel<T>();
-  kernel.name = "quantize_rows";
-  kernel.default_for = row_default<T, HiddenRows, RowUse{}>;
-  kernel.entry = "kiln::templates::quantize_rows";
-  kernel.launch = row_launch<T, HiddenRows>;
+RowKernel<HiddenRows> quantize_rows_base() {
+  auto kernel =
+      row_kernel<T>("quantize_rows", "quantize.cuh",
+                    staged<sizeof(T)>(row_space<sizeof(T), HiddenRows, RowUse{}>()).checked(), 3);
   kernel.workload = rows_workload<T, 1>;
-  kernel.reference = quantize_rows_reference<T>;
+  kernel.computed_by(quantize_rows_reference<T>);
+  kernel.tolerance = kSameBits;
+  kernel.flops = row_flops<HiddenRows>(3);
   kernel.bytes = [](const HiddenRows& p) { return quantized_bytes<T>(p, p.rows); };
-  kernel.cost = [](const RowConfig& c, const HiddenRows& p, const DeviceLimits& d) {
-    return row_cost<T>(c, p, kOfQuantizing, d);
-  };
+  kernel.cost = row_costs<HiddenRows>(kOfQuantizing, sizeof(T));
+  kernel.default_for = row_default<sizeof(T), HiddenRows, RowUse{}>;
+  kernel.numerics = no_sums;
   return kernel;
 }
 
 template <class T>
-QuantizeBlocksKernel<T> quantize_blocks_kernel() {
-  QuantizeBlocksKernel<T> kernel = scaling_kernel<T>();
-  kernel.name = "quantize_blocks";
-  kernel.entry = "kiln::templates::quantize_blocks";
-  kernel.space = tile_space<T>();
-  kernel.launch = row_tiles_launch;
+RowKernel<HiddenRows> quantize_blocks_base() {
+  auto kernel = tile_kernel<T>("quantize_blocks", 3, 5);
   kernel.workload = blocks_workload<T, 1>;
-  kernel.reference = quantize_blocks_reference<T>;
+  kernel.computed_by(quantize_blocks_reference<T>);
   kernel.bytes = [](const HiddenRows& p) {
     return quantized_bytes<T>(p, p.rows * std::ceil(1.0 * p.hidden / kScaleBlock));
   };
-  kernel.cost = [](const RowConfig& c, const HiddenRows& p, const DeviceLimits& d) {
-    return tile_cost<T>(c, p, 5, d);
-  };
   return kernel;
 }
 
 template <class T>
-QuantizeTensorKernel<T> quantize_tensor_kernel() {
-  return {.name = "quantize_tensor",
-          .source = {.file = templates_dir() / "rows/quantize.cuh"},
-          .entry = "kiln::templates::quantize_tensor",
-          .config_type = "kiln::templates::RowConfig",
-          .types = {device_name<T>()},
-          .space = tile_space<T>(),
-          .launch =
-              [](const RowConfig& c, const HiddenRows& p) {
-                return tile_launch(c, std::ceil(1.0 * p.rows * p.hidden / c.step() / c.kept));
-              },
-          .problem = [](float8_e4m3*, const T*, const float*, int rows,
-                        int hidden) { return HiddenRows{rows, hidden}; },
-          .relations = {{3, "rows"}, {4, "hidden"}},
-          .bucket = token_bucket<HiddenRows>,
-          .workload = tensor_workload<T, 1>,
-          .reference = quantize_tensor_reference<T>,
-          .tolerance = kSameBits,
-          .flops = [](const HiddenRows& p) { return 2.0 * p.rows * p.hidden; },
-          .bytes = [](const HiddenRows& p) { return quantized_bytes<T>(p, 1); },
-          .cost = [](const RowConfig& c, const HiddenRows& p,
-                     const DeviceLimits& d) { return tile_cost<T>(c, p, 0, d); },
-          .numerics = no_sums};
+RowKernel<HiddenRows> quantize_tensor_base() {
+  auto kernel = tile_kernel<T>("quantize_tensor", 2, 0);
+  kernel.launch = [](const RowConfig& c, const HiddenRows& p) {
+    return tile_launch(c, std::ceil(1.0 * p.rows * p.hidden / c.step() / c.kept));
+  };
+  kernel.workload = tensor_workload<T, 1>;
+  kernel.computed_by(quantize_tensor_reference<T>);
+  kernel.bytes = [](const HiddenRows& p) { return quantized_bytes<T>(p, 1); };
+  return kernel;
 }
 
-template QuantizeRowsKernel<float> quantize_rows_kernel();
-template QuantizeRowsKernel<float16> quantize_rows_kernel();
-template QuantizeRowsKernel<bfloat16> quantize_rows_kernel();
-template QuantizeBlocksKernel<float> quantize_blocks_kernel();
-template QuantizeBlocksKernel<float16> quantize_blocks_kernel();
-template QuantizeBlocksKernel<bfloat16> quantize_blocks_kernel();
-template QuantizeTensorKernel<float> quantize_tensor_kernel();
-template QuantizeTensorKernel<float16> quantize_tensor_kernel();
-template QuantizeTensorKernel<bfloat16> quantize_tensor_kernel();
+#define KILN_QUANTIZE(T)                                    \
+  template RowKernel<HiddenRows> quantize_rows_base<T>();   \
+  template RowKernel<HiddenRows> quantize_blocks_base<T>(); \
+  template RowKernel<HiddenRows> quantize_tensor_base<T>();
+KILN_QUANTIZE(float)
+KILN_QUANTIZE(float16)
+KILN_QUANTIZE(bfloat16)
+#undef KILN_QUANTIZE
 
 }  // namespace kiln::templates

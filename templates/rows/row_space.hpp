@@ -6,9 +6,6 @@
 #include <optional>
 #include <string>
 
-#include <tbb/parallel_for.h>
-
-#include "kiln/kernel.hpp"
 #include "templates/kernels.hpp"
 
 namespace kiln::templates {
@@ -41,23 +38,23 @@ constexpr int row_registers(const RowUse& use, const RowConfig& c, int element_b
 }
 
 /// What a GPU runs untuned where it keeps the row, or nothing does.
-template <class T, RowUse use>
+template <int bytes, RowUse use>
 constexpr RowConfig row_usual() {
   RowConfig usual{.block = 256,
                   .rows_per_block = 1,
-                  .vector = 16 / sizeof(T),
+                  .vector = 16 / bytes,
                   .kept = 4,
                   .online = use.online,
                   .persistent = false};
-  if (row_registers(use, usual, sizeof(T)) > 64) usual.resident = 512;
+  if (row_registers(use, usual, bytes) > 64) usual.resident = 512;
   return usual;
 }
 
 /// Of rows that the usual config keeps: a config of which all blocks are resident at once, where of
 /// the usual one a few come in a second round. A thread keeps no more then than it needs.
-template <class T, RowUse use>
+template <int bytes, RowUse use>
 std::optional<RowConfig> row_at_once(int rows, int width, const DeviceLimits& d) {
-  constexpr RowConfig kUsual = row_usual<T, use>();
+  constexpr RowConfig kUsual = row_usual<bytes, use>();
   RowConfig c = kUsual;
   c.resident = 2048;
   while (c.kept > 1 && width <= c.kept / 2 * c.step()) c.kept /= 2;
@@ -66,19 +63,20 @@ std::optional<RowConfig> row_at_once(int rows, int width, const DeviceLimits& d)
   };
   if (rows <= resident(kUsual) || rows > resident(c) ||
       c.resident > d.max_threads_per_multiprocessor ||
-      row_registers(use, c, sizeof(T)) > 65536 / c.resident)
+      row_registers(use, c, bytes) > 65536 / c.resident)
     return std::nullopt;
   return c;
 }
 
 /// Kernel::default_for: of rows that the usual config would read twice, the fewest threads that
 /// keep them, of a cluster if the kernel may have one.
-template <class T, class Problem, RowUse use, bool clusters = false>
+template <int bytes, class Problem, RowUse use, bool clusters = false>
 std::optional<RowConfig> row_default(const Problem& p, const DeviceLimits& d) {
-  constexpr RowConfig kUsual = row_usual<T, use>();
+  constexpr RowConfig kUsual = row_usual<bytes, use>();
   constexpr int kShapes[][2]{{512, 4}, {512, 8}, {256, 8}};  // threads of a block, accesses
   if (d.on_host()) return std::nullopt;
-  if (p.width() <= kUsual.kept * kUsual.step()) return row_at_once<T, use>(p.rows, p.width(), d);
+  if (p.width() <= kUsual.kept * kUsual.step())
+    return row_at_once<bytes, use>(p.rows, p.width(), d);
   for (int cluster = 1; cluster <= (clusters ? d.max_cluster_blocks : 1) && cluster <= 8;
        cluster *= 2)
     for (const auto& [block, kept] : kShapes) {
@@ -87,16 +85,16 @@ std::optional<RowConfig> row_default(const Problem& p, const DeviceLimits& d) {
       c.kept = kept;
       c.cluster = cluster;
       if (cluster > 1 && block != 256) continue;
-      c.resident = row_registers(use, c, sizeof(T)) <= 64 ? 1024 : 512;
-      if (row_registers(use, c, sizeof(T)) <= 128 && p.width() <= kept * c.step()) return c;
+      c.resident = row_registers(use, c, bytes) <= 64 ? 1024 : 512;
+      if (row_registers(use, c, bytes) <= 128 && p.width() <= kept * c.step()) return c;
     }
   return std::nullopt;
 }
 
-template <class T, class Problem, RowUse use>
+template <int bytes, class Problem, RowUse use>
 constexpr Space<RowConfig, Problem> row_space() {
-  constexpr int kWidest = 16 / sizeof(T);
-  return Space<RowConfig, Problem>{row_usual<T, use>()}
+  constexpr int kWidest = 16 / bytes;
+  return Space<RowConfig, Problem>{row_usual<bytes, use>()}
       // A thread takes turns with the others of its row, so a row has few.
       .default_on(Target::Kind::host, {.block = 128,
                                        .rows_per_block = 4,
@@ -127,7 +125,7 @@ constexpr Space<RowConfig, Problem> row_space() {
                 [](const RowConfig& c, const Problem& p, const DeviceLimits&) {
                   const auto fits = [&](int threads) {
                     constexpr int kAll = 65536;
-                    return row_registers(use, c, sizeof(T)) <= kAll / threads / 8 * 8;
+                    return row_registers(use, c, bytes) <= kAll / threads / 8 * 8;
                   };
                   // Few threads read much at once, of what they do not keep or is copied ahead.
                   const bool few = c.resident == 512 &&
@@ -155,7 +153,7 @@ constexpr Space<RowConfig, Problem> row_space() {
 }
 
 /// Of rows that a block would read twice, clusters keep all.
-template <class T, class Problem>
+template <int bytes, class Problem>
 constexpr Space<RowConfig, Problem> clustered(Space<RowConfig, Problem> space) {
   return space.values(&RowConfig::cluster, {1, 2, 4, 8})
       .values_on(Target::Kind::host, &RowConfig::cluster, {1})
@@ -165,7 +163,7 @@ constexpr Space<RowConfig, Problem> clustered(Space<RowConfig, Problem> space) {
              })
       .where("a cluster has one row, which it keeps, and a block could not",
              [](const RowConfig& c, const Problem& p, const DeviceLimits&) {
-               constexpr int kOfBlock = 262144 / sizeof(T) / 4;  // half of the registers
+               constexpr int kOfBlock = 262144 / bytes / 4;  // half of the registers
                return c.cluster == 1 ||
                       (c.rows_per_block == 1 && !c.persistent && p.width() > kOfBlock / 2 &&
                        c.kept * c.step() >= p.width());
@@ -173,7 +171,7 @@ constexpr Space<RowConfig, Problem> clustered(Space<RowConfig, Problem> space) {
 }
 
 /// Rows that blocks walk over may be copied to shared memory ahead of time.
-template <class T, class Problem>
+template <int bytes, class Problem>
 constexpr Space<RowConfig, Problem> staged(Space<RowConfig, Problem> space) {
   return space.values(&RowConfig::stages, {0, 2, 3, 6})
       .values_on(Target::Kind::host, &RowConfig::stages, {0})
@@ -190,19 +188,19 @@ constexpr Space<RowConfig, Problem> staged(Space<RowConfig, Problem> space) {
              [](const RowConfig& c, const Problem& p, const DeviceLimits& d) {
                constexpr int kOfBlock = 2048, kFew = 32768;  // bytes beside the stages; in flight
                if (c.stages == 0) return true;
-               const auto bytes = static_cast<int>(c.shared_bytes(p.width(), sizeof(T)));
-               const int all = c.resident_blocks() * bytes;
-               return c.resident <= 1024 && bytes <= d.shared_per_block_optin - kOfBlock &&
+               const auto of_row = static_cast<int>(c.shared_bytes(p.width(), bytes));
+               const int all = c.resident_blocks() * of_row;
+               return c.resident <= 1024 && of_row <= d.shared_per_block_optin - kOfBlock &&
                       all >= kFew &&
                       all + c.resident_blocks() * kOfBlock <= d.shared_per_multiprocessor;
              });
 }
 
-template <class T, class Problem>
+template <int bytes, class Problem>
 Launch row_launch(const RowConfig& c, const Problem& p, const DeviceLimits& d) {
   return {{p.width() > 0 ? c.grid(p.rows, d.usable_multiprocessors()) : 0},
           {static_cast<unsigned>(c.threads())},
-          c.shared_bytes(p.width(), sizeof(T)),
+          c.shared_bytes(p.width(), bytes),
           {static_cast<unsigned>(c.cluster)}};
 }
 
@@ -223,28 +221,15 @@ struct RowWork {
 /// On the host: nanoseconds of one core. Threads take turns between barriers and shuffles, so a
 /// thread costs more than the elements that it saves another, and what it keeps across them is
 /// stored and loaded. A GPU is left to the general model.
-template <class T, class Problem>
-double row_cost(const RowConfig& c, const Problem& p, const RowWork& work, const DeviceLimits& d) {
+template <class Problem>
+double row_cost(const RowConfig& c, const Problem& p, const RowWork& work, int bytes,
+                const DeviceLimits& d) {
   if (!d.on_host()) return std::numeric_limits<double>::quiet_NaN();
-  const double conversion = sizeof(T) == 2 ? 2 : 1;
+  const double conversion = bytes == 2 ? 2 : 1;
   const double elements = p.width() * (work.element + 1.1 * work.passes * conversion / c.vector);
   const double turns = work.reductions * (c.warps_per_row() > 1 ? 8 + 0.5 * c.warps_per_row() : 5);
   const double kept = 0.2 * work.passes * c.kept * c.vector;
   return p.rows * (elements + c.threads_per_row() * (turns + kept));
 }
-
-/// `f(row)` for each, on all cores.
-template <class F>
-void for_each_row(int rows, F f) {
-  tbb::parallel_for(0, rows, [&](int r) { f(static_cast<std::ptrdiff_t>(r)); });
-}
-
-/// A unit in the last place either way, and the order in which floats are added.
-template <class T>
-constexpr double kRounding = 2e-5;
-template <>
-inline constexpr double kRounding<float16> = 2e-3;
-template <>
-inline constexpr double kRounding<bfloat16> = 1.6e-2;
 
 }  // namespace kiln::templates

@@ -4,17 +4,17 @@
 #include <limits>
 #include <vector>
 
-#include "kiln/paths.hpp"
-#include "templates/rows/row_space.hpp"
+#include "templates/rows/row_host.hpp"
 
 namespace kiln::templates {
 
 namespace {
 
-template <class T, bool ahead>
+template <int bytes, bool ahead>
 constexpr auto logit_space() {
-  return clustered<T>(row_space<T, LogitRows, RowUse{.ahead = ahead, .online = true}>().values(
-      &RowConfig::online, {false, true}));
+  return clustered<bytes>(
+      row_space<bytes, LogitRows, RowUse{.ahead = ahead, .online = true}>().values(
+          &RowConfig::online, {false, true}));
 }
 
 struct LogitSum {
@@ -83,70 +83,48 @@ constexpr RowWork kOfCrossEntropy{.element = 1.5, .passes = 2, .reductions = 2};
 }  // namespace
 
 template <class T>
-SoftmaxKernel<T> softmax_kernel() {
-  return {.name = "softmax",
-          .source = {.file = templates_dir() / "rows/softmax.cuh"},
-          .entry = "kiln::templates::softmax",
-          .config_type = "kiln::templates::RowConfig",
-          .types = {device_name<T>()},
-          .space = staged<T>(logit_space<T, true>()).checked(),
-          .launch = row_launch<T, LogitRows>,
-          .problem = [](T*, const T*, int rows, int columns) { return LogitRows{rows, columns}; },
-          .relations = {{2, "rows"}, {3, "columns"}},
-          .bucket = token_bucket<LogitRows>,
-          .workload =
-              [](const LogitRows& p, Workload& w) {
-                const auto elements =
-                    static_cast<std::size_t>(p.rows) * static_cast<std::size_t>(p.columns);
-                w.output<T>(elements).template input<T>(elements, {-8, 8});
-                w.scalar(p.rows).scalar(p.columns);
-              },
-          .reference = softmax_reference<T>,
-          .tolerance = kSoftmaxTolerance<T>,
-          .flops = [](const LogitRows& p) { return 5.0 * p.rows * p.columns; },
-          .bytes = [](const LogitRows& p) { return 2.0 * p.rows * p.columns * sizeof(T); },
-          .cost = [](const RowConfig& c, const LogitRows& p,
-                     const DeviceLimits& d) { return row_cost<T>(c, p, kOfSoftmax, d); },
-          .default_for = row_default<T, LogitRows, RowUse{.online = true}, true>,
-          .numerics = row_sums<LogitRows>};
+RowKernel<LogitRows> softmax_base() {
+  auto kernel = row_kernel<T>("softmax", "softmax.cuh",
+                              staged<sizeof(T)>(logit_space<sizeof(T), true>()).checked(), 2);
+  kernel.workload = [](const LogitRows& p, Workload& w) {
+    const auto elements = static_cast<std::size_t>(p.rows) * static_cast<std::size_t>(p.columns);
+    w.output<T>(elements).template input<T>(elements, {-8, 8});
+    w.scalar(p.rows).scalar(p.columns);
+  };
+  kernel.computed_by(softmax_reference<T>);
+  kernel.tolerance = kSoftmaxTolerance<T>;
+  kernel.flops = row_flops<LogitRows>(5);
+  kernel.bytes = row_bytes<LogitRows>(2, 0, sizeof(T));
+  kernel.cost = row_costs<LogitRows>(kOfSoftmax, sizeof(T));
+  kernel.default_for = row_default<sizeof(T), LogitRows, RowUse{.online = true}, true>;
+  return kernel;
 }
 
 template <class T>
-CrossEntropyKernel<T> cross_entropy_kernel() {
-  return {.name = "cross_entropy",
-          .source = {.file = templates_dir() / "rows/cross_entropy.cuh"},
-          .entry = "kiln::templates::cross_entropy",
-          .config_type = "kiln::templates::RowConfig",
-          .types = {device_name<T>()},
-          .space = logit_space<T, false>().checked(),
-          .launch = row_launch<T, LogitRows>,
-          .problem = [](float*, const T*, const int*, int rows, int columns,
-                        int) { return LogitRows{rows, columns}; },
-          .relations = {{3, "rows"}, {4, "columns"}},
-          .bucket = token_bucket<LogitRows>,
-          .workload =
-              [](const LogitRows& p, Workload& w) {
-                const auto rows = static_cast<std::size_t>(p.rows);
-                w.output<float>(rows).template input<T>(rows * static_cast<std::size_t>(p.columns),
-                                                        {-8, 8});
-                w.input<int>(std::span<const int>(labels(p)));
-                w.scalar(p.rows).scalar(p.columns).scalar(kIgnored);
-              },
-          .reference = cross_entropy_reference<T>,
-          .tolerance = {.relative = 2e-5, .absolute = 2e-5},
-          .flops = [](const LogitRows& p) { return 4.0 * p.rows * p.columns; },
-          // Of ignored rows there are few.
-          .bytes = [](const LogitRows& p) { return (1.0 * p.columns * sizeof(T) + 8) * p.rows; },
-          .cost = [](const RowConfig& c, const LogitRows& p,
-                     const DeviceLimits& d) { return row_cost<T>(c, p, kOfCrossEntropy, d); },
-          .numerics = row_sums<LogitRows>};
+RowKernel<LogitRows> cross_entropy_base() {
+  auto kernel = row_kernel<T>("cross_entropy", "cross_entropy.cuh",
+                              logit_space<sizeof(T), false>().checked(), 3);
+  kernel.workload = [](const LogitRows& p, Workload& w) {
+    const auto rows = static_cast<std::size_t>(p.rows);
+    w.output<float>(rows).template input<T>(rows * static_cast<std::size_t>(p.columns), {-8, 8});
+    w.input<int>(std::span<const int>(labels(p)));
+    w.scalar(p.rows).scalar(p.columns).scalar(kIgnored);
+  };
+  kernel.computed_by(cross_entropy_reference<T>);
+  kernel.tolerance = {.relative = 2e-5, .absolute = 2e-5};
+  kernel.flops = row_flops<LogitRows>(4);
+  // Of ignored rows there are few.
+  kernel.bytes = [](const LogitRows& p) { return (1.0 * p.columns * sizeof(T) + 8) * p.rows; };
+  kernel.cost = row_costs<LogitRows>(kOfCrossEntropy, sizeof(T));
+  return kernel;
 }
 
-template SoftmaxKernel<float> softmax_kernel();
-template SoftmaxKernel<float16> softmax_kernel();
-template SoftmaxKernel<bfloat16> softmax_kernel();
-template CrossEntropyKernel<float> cross_entropy_kernel();
-template CrossEntropyKernel<float16> cross_entropy_kernel();
-template CrossEntropyKernel<bfloat16> cross_entropy_kernel();
+#define KILN_LOGITS(T)                             \
+  template RowKernel<LogitRows> softmax_base<T>(); \
+  template RowKernel<LogitRows> cross_entropy_base<T>();
+KILN_LOGITS(float)
+KILN_LOGITS(float16)
+KILN_LOGITS(bfloat16)
+#undef KILN_LOGITS
 
 }  // namespace kiln::templates

@@ -69,7 +69,7 @@ std::size_t expert_combine_bytes(int m, int n, int ranks) {
 template <class T>
 ExpertsCombineKernel<T> experts_combine_kernel(const SymmetricMemory& memory) {
   auto kernel = experts_base<T, ExpertsCombineKernel<T>>(memory.size());
-  kernel.space = experts_space<T>()
+  kernel.space = experts_space<OfSize<T>>()
                      .where("whole clusters add, of several chunks all but the last",
                             [](const PeerGemm& c, const ExpertsProblem&, const DeviceLimits&) {
                               return !c.overlap || ((c.senders > 0) == (c.chunks > 1) &&
@@ -90,10 +90,10 @@ ExpertsCombineKernel<T> experts_combine_kernel(const SymmetricMemory& memory) {
   kernel.name = "experts_combine";
   kernel.source = {.file = templates_dir() / "gemm/experts/gemm_experts_combine.cuh"};
   kernel.entry = "kiln::templates::gemm_experts_combine";
-  kernel.configs = combine_configs<T>;
+  kernel.configs = combine_configs<OfSize<T>>;
   kernel.launch = [](const PeerGemm& c, const ExpertsProblem& p, const DeviceLimits& d) {
-    return c.overlap ? overlapping_experts<T>(c, p, c.gemm().tma().shared_bytes(), d)
-                     : grouped_launch<T>(c.gemm(), expert_rows(p), d);
+    return c.overlap ? overlapping_experts<OfSize<T>>(c, p, c.gemm().tma().shared_bytes(), d)
+                     : grouped_launch<OfSize<T>>(c.gemm(), expert_rows(p), d);
   };
   kernel.maps = experts_maps<T>(1, 2);
   kernel.workspace = {.size = [](const PeerGemm&, const ExpertsProblem& p, const DeviceLimits&) {
@@ -103,7 +103,7 @@ ExpertsCombineKernel<T> experts_combine_kernel(const SymmetricMemory& memory) {
   }};
   constexpr auto adds = [](const PeerGemm& c) { return !c.overlap; };
   constexpr auto launch = [](const PeerGemm&, const ExpertsProblem& p, const DeviceLimits& d) {
-    return communicating_launch({p.m, p.n, p.k, p.ranks}, added_bytes<T>(p), d);
+    return communicating_launch({p.m, p.n, p.k, p.ranks}, added_bytes<OfSize<T>>(p), d);
   };
   kernel.steps = {
       {.entry = "kiln::templates::gemm_experts_combine_send", .launch = launch, .only_if = adds},
@@ -152,7 +152,7 @@ ExpertsCombineKernel<T> experts_combine_kernel(const SymmetricMemory& memory) {
   };
   // Sums are rounded before they are added, twice, and may cancel.
   kernel.tolerance.absolute *= 8;
-  kernel.cost = combine_cost<T>;
+  kernel.cost = combine_cost<OfSize<T>>;
   return kernel;
 }
 

@@ -60,7 +60,7 @@ template <class T>
 ExpertsGatherKernel<T> experts_gather_kernel(const SymmetricMemory& memory) {
   auto kernel = experts_base<T, ExpertsGatherKernel<T>>(memory.size());
   kernel.space =
-      experts_space<T>()
+      experts_space<OfSize<T>>()
           .where("whole clusters send, with the memory of their stages",
                  [](const PeerGemm& c, const ExpertsProblem&, const DeviceLimits&) {
                    return !c.overlap ||
@@ -71,9 +71,9 @@ ExpertsGatherKernel<T> experts_gather_kernel(const SymmetricMemory& memory) {
   kernel.name = "experts_gather";
   kernel.source = {.file = templates_dir() / "gemm/experts/gemm_experts_gather.cuh"};
   kernel.entry = "kiln::templates::gemm_experts_gather";
-  kernel.configs = gather_configs<T>;
+  kernel.configs = gather_configs<OfSize<T>>;
   kernel.launch = [](const PeerGemm& c, const ExpertsProblem& p, const DeviceLimits& d) {
-    if (c.overlap) return overlapping_experts<T>(c, p, expert_gathering_bytes(c), d);
+    if (c.overlap) return overlapping_experts<OfSize<T>>(c, p, expert_gathering_bytes(c), d);
     // As many threads as copy the rows of all ranks.
     return communicating_launch({p.rows(), p.n, p.k, p.ranks}, 1.0 * sizeof(T) * p.rows() * p.k, d);
   };
@@ -81,7 +81,7 @@ ExpertsGatherKernel<T> experts_gather_kernel(const SymmetricMemory& memory) {
   kernel.steps = {{.entry = "kiln::templates::gemm_experts_gather_multiply",
                    .launch =
                        [](const PeerGemm& c, const ExpertsProblem& p, const DeviceLimits& d) {
-                         return grouped_launch<T>(c.gemm(), expert_rows(p), d);
+                         return grouped_launch<OfSize<T>>(c.gemm(), expert_rows(p), d);
                        },
                    .only_if = [](const PeerGemm& c) { return !c.overlap; }}};
   kernel.problem = [](T*, const T*, const T*, const T*, const int*, const int*, const Peers*, int m,
@@ -118,7 +118,7 @@ ExpertsGatherKernel<T> experts_gather_kernel(const SymmetricMemory& memory) {
     grouped_sums<T>(expert_rows(p), rows.data(), b, ends,
                     [&](float sum, GemmStride element) { c[element] = T(sum); });
   };
-  kernel.cost = gather_cost<T>;
+  kernel.cost = gather_cost<OfSize<T>>;
   return kernel;
 }
 

@@ -142,7 +142,7 @@ inline DrawnExperts drawn_experts(const ExpertsProblem& p, std::size_t draw) {
 /// What both operations have in common; the rest is for each to fill in.
 template <class T, class Type>
 Type experts_base(int ranks) {
-  Type kernel{.space = experts_space<T>()};
+  Type kernel{.space = experts_space<OfSize<T>>()};
   kernel.config_type = "kiln::templates::PeerGemm";
   kernel.types = {device_name<T>()};
   kernel.bucket = [](const ExpertsProblem& p) {
@@ -157,10 +157,11 @@ Type experts_base(int ranks) {
   kernel.data_version = "elements of ranks, 1";
   kernel.flops = [](const ExpertsProblem& p) { return 2.0 * p.rows() * p.n * p.k; };
   kernel.bytes = [](const ExpertsProblem& p) {
-    return expectation(expert_rows(p),
-                       [&](const auto& rows) { return traffic_of<T>(expert_rows(p), rows); });
+    return expectation(expert_rows(p), [&](const auto& rows) {
+      return traffic_of<OfSize<T>>(expert_rows(p), rows);
+    });
   };
-  kernel.default_for = experts_default<T>;
+  kernel.default_for = experts_default<OfSize<T>>;
   kernel.numerics = [](const PeerGemm& c, const ExpertsProblem&) {
     return order_of_sums(c.gemm());
   };

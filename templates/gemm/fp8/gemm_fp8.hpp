@@ -49,11 +49,17 @@ using Fp8Epilogue = epilogue::Chain<Scales, Rest...>;
 /// Arguments: C, A, B, m, n, k, those of the scales, those of the rest of the epilogue.
 template <class Epilogue = epilogue::TensorScales, Fp8Sums sums = Fp8Sums::exact>
 using GemmFp8Kernel = GemmKernel<Fp8<bfloat16, sums>, GemmTranspose::nt, Epilogue>;
+/// A kernel's name by its scales.
+template <class Epilogue>
+std::string fp8_name(std::string name) {
+  if constexpr (std::is_same_v<Epilogue, epilogue::RowScales>)
+    name.insert(std::string_view("gemm_fp8").size(), "_rows");
+  return name;
+}
 template <class Epilogue = epilogue::TensorScales, Fp8Sums sums = Fp8Sums::exact>
 GemmFp8Kernel<Epilogue, sums> gemm_fp8_kernel(const std::filesystem::path& epilogue_header = {}) {
   auto kernel = gemm_kernel<Fp8<bfloat16, sums>, GemmTranspose::nt, Epilogue>(epilogue_header);
-  if constexpr (std::is_same_v<Epilogue, epilogue::RowScales>)
-    kernel.name.insert(std::string_view("gemm_fp8").size(), "_rows");
+  kernel.name = fp8_name<Epilogue>(kernel.name);
   return kernel;
 }
 

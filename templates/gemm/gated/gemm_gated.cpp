@@ -10,6 +10,8 @@
 
 namespace kiln::templates {
 
+using kiln::detail::UntypedKernel;
+
 namespace {
 
 /// An error of one sum counts as often as the other sum is large, also where the product is small.
@@ -20,28 +22,6 @@ constexpr Tolerance kGatedTolerance{.relative = kGemmTolerance<T>.relative,
 template <class T>
 double gated_traffic(const GatedProblem& p) {
   return gated_operand_bytes<T>(p) + sizeof(T) * 1.0 * p.m * p.n;
-}
-
-template <class T, GatedWeights weights>
-Kernel<Gemm, GatedProblem, void()> gated_kernel(bool few_sums) {
-  auto kernel = gated_base<T, weights, void()>("gemm/gated/gemm_gated.cuh", "gemm_gated", few_sums,
-                                               gated_traffic<T>);
-  if constexpr (sizeof(T) == 2)
-    kernel.maps.insert(kernel.maps.begin(),
-                       {.argument = 0,
-                        .map =
-                            [](const Gemm& c, const GatedProblem& p) {
-                              GemmShape<false> of_c = gated_product(p);
-                              of_c.n = p.n;
-                              return c_map<T>(gated_results_of(c.tma()), of_c);
-                            },
-                        .only_if = [](const Gemm& c) { return gated_by_map(c); }});
-  kernel.workload = [](const GatedProblem& p, Workload& w) {
-    w.output<T>(static_cast<std::size_t>(p.m) * static_cast<std::size_t>(p.n));
-    add_gated_operands<T, weights>(p, w);
-  };
-  kernel.tolerance = kGatedTolerance<T>;
-  return kernel;
 }
 
 constexpr Space<InterleaveGateUp, GateUpRows> interleave_space() {
@@ -63,9 +43,56 @@ constexpr Space<InterleaveGateUp, GateUpRows> interleave_space() {
 }  // namespace
 
 template <class T>
-Kernel<Gemm, GatedProblem, void()> gemm_gated_base(GatedWeights weights, bool few_sums) {
-  return weights == GatedWeights::stacked ? gated_kernel<T, GatedWeights::stacked>(few_sums)
-                                          : gated_kernel<T, GatedWeights::interleaved>(few_sums);
+std::vector<float> gated_values(const T* a, const T* w, GatedWeights weights,
+                                const GatedProblem& problem, float (*activation)(float)) {
+  const auto [m, n, k] = problem;
+  if (n <= 0) return {};
+  // The product in the order that W has, whose columns are found for each of out's.
+  const bool stacked = weights == GatedWeights::stacked;
+  GemmShape<true> p = gated_shape(m, n, k).general();
+  if (stacked) p.n = 2 * n;
+  const auto width = static_cast<std::size_t>(p.n);
+  std::vector<float> product(static_cast<std::size_t>(m) * width), values;
+  gemm_sums<T>(
+      GemmTranspose::nt, p, a, w, [&](const float* sums, int, int row, int column, int count) {
+        std::copy_n(sums, count, product.data() + static_cast<std::size_t>(row) * width + column);
+      });
+  values.reserve(static_cast<std::size_t>(m) * static_cast<std::size_t>(n));
+  for (int i = 0; i < m; ++i)
+    for (int j = 0; j < n; ++j) {
+      const float* const row = product.data() + static_cast<std::size_t>(i) * width;
+      const int gate = stacked ? j : j / kGatedGroup * 2 * kGatedGroup + j % kGatedGroup;
+      values.push_back(activation(row[gate]) * row[gate + (stacked ? n : kGatedGroup)]);
+    }
+  return values;
+}
+
+template <class T>
+UntypedKernel<Gemm, GatedProblem> gemm_gated_base(GatedWeights weights,
+                                                  const HostActivation& activation) {
+  auto kernel = gated_common<T>("gemm/gated/gemm_gated.cuh", weights, activation, "",
+                                gated_traffic<OfSize<T>>);
+  if constexpr (sizeof(T) == 2)
+    kernel.maps.insert(kernel.maps.begin(),
+                       {.argument = 0,
+                        .map =
+                            [](const Gemm& c, const GatedProblem& p) {
+                              GemmShape<false> of_c = gated_product(p);
+                              of_c.n = p.n;
+                              return c_map<T>(gated_results_of(c.tma()), of_c);
+                            },
+                        .only_if = [](const Gemm& c) { return gated_by_map(c); }});
+  kernel.workload = [weights](const GatedProblem& p, Workload& w) {
+    w.output<T>(static_cast<std::size_t>(p.m) * static_cast<std::size_t>(p.n));
+    add_gated_operands<T>(weights, p, w);
+  };
+  kernel.computed_by(
+      [weights, of = activation.of](T* out, const T* a, const T* w, int m, int n, int k) {
+        const std::vector<float> values = gated_values(a, w, weights, {m, n, k}, of);
+        std::transform(values.begin(), values.end(), out, [](float value) { return T(value); });
+      });
+  kernel.tolerance = kGatedTolerance<T>;
+  return kernel;
 }
 
 template <class T>
@@ -124,8 +151,11 @@ InterleaveGateUpKernel<T> interleave_gate_up_kernel() {
           .numerics = [](const InterleaveGateUp&, const GateUpRows&) { return "copies"; }};
 }
 
-#define KILN_GATED(T)                                                                 \
-  template Kernel<Gemm, GatedProblem, void()> gemm_gated_base<T>(GatedWeights, bool); \
+#define KILN_GATED(T)                                                                             \
+  template std::vector<float> gated_values(const T*, const T*, GatedWeights, const GatedProblem&, \
+                                           float (*)(float));                                     \
+  template UntypedKernel<Gemm, GatedProblem> gemm_gated_base<T>(GatedWeights,                     \
+                                                                const HostActivation&);           \
   template InterleaveGateUpKernel<T> interleave_gate_up_kernel();
 KILN_GATED(float)
 KILN_GATED(float16)

@@ -2,14 +2,15 @@
 #include "templates/gemm/gated/gemm_gated_fp8.hpp"
 
 #include <algorithm>
-#include <span>
-#include <string>
+#include <vector>
 
 #include "kiln/paths.hpp"
 #include "templates/gemm/gated/gemm_gated_host.hpp"
 #include "templates/rows/fp8_host.hpp"
 
 namespace kiln::templates {
+
+using kiln::detail::UntypedKernel;
 
 namespace {
 
@@ -33,87 +34,65 @@ Uniform scale_for(int k) {
   return {most / 2, most};
 }
 
-/// A function of a row's place: its elements.
-auto rows_of_values(const std::vector<float>& v, int n) {
+RowValues rows_of_values(const std::vector<float>& v, int n) {
   return [&v, n](std::ptrdiff_t row) {
-    return std::span(v).subspan(static_cast<std::size_t>(row) * static_cast<std::size_t>(n),
-                                static_cast<std::size_t>(n));
+    return std::vector<float>(v.begin() + row * n, v.begin() + (row + 1) * n);
   };
 }
 
-template <class T, GatedWeights weights>
-GemmGatedFp8TensorKernel<T> gated_tensor(bool few_sums, const GatedValues<T>& values) {
-  using Signature = void(float8_e4m3*, const T*, const T*, int, int, int, const float*);
-  auto kernel = gated_base<T, weights, Signature>(
-      "gemm/gated/gemm_gated_fp8.cuh", "gemm_gated_fp8_tensor", few_sums, tensor_traffic<T>);
-  kernel.workload = [](const GatedProblem& p, Workload& w) {
-    w.output<float8_e4m3>(static_cast<std::size_t>(p.m) * static_cast<std::size_t>(p.n));
-    add_gated_operands<T, weights>(p, w);
-    w.input<float>(1, scale_for(p.k));
+auto gated_check(Fp8Scales::Of of) {
+  return [scales = Fp8Scales{of, 6}](const GatedProblem& p, const auto& got, const auto& expected) {
+    return wrong_fp8({p.m, p.n}, scales, kGatedNeighbours, std::get<0>(got), std::get<0>(expected));
   };
-  kernel.reference = [values](float8_e4m3* q, const T* a, const T* w, int m, int n, int k,
-                              const float* scale) {
-    const std::vector<float> v = values(a, w, {m, n, k});
-    quantize_by_scale(q, *scale, m, n, rows_of_values(v, n));
-  };
-  kernel.check = [](const GatedProblem& p, const auto& got, const auto& expected) {
-    const float* const scale = std::get<6>(expected);
-    return wrong_fp8({p.m, p.n}, std::get<0>(got), scale, std::get<0>(expected), scale,
-                     kGatedNeighbours, [](std::ptrdiff_t, int) { return 0; });
-  };
-  return kernel;
-}
-
-template <class T, GatedWeights weights>
-GemmGatedFp8BlocksKernel<T> gated_blocks(bool few_sums, const GatedValues<T>& values) {
-  using Signature = void(float8_e4m3*, const T*, const T*, int, int, int, float*);
-  auto kernel = gated_base<T, weights, Signature, true>(
-      "gemm/gated/gemm_gated_fp8.cuh", "gemm_gated_fp8_blocks", few_sums, blocks_traffic<T>);
-  kernel.workload = [](const GatedProblem& p, Workload& w) {
-    w.output<float8_e4m3>(static_cast<std::size_t>(p.m) * static_cast<std::size_t>(p.n));
-    add_gated_operands<T, weights>(p, w);
-    w.output<float>(Rows{.rows = static_cast<std::size_t>(scale_blocks(p.n)),
-                         .columns = static_cast<std::size_t>(p.m),
-                         .leading = static_cast<std::size_t>(scale_leading(p.m))});
-  };
-  kernel.reference = [values](float8_e4m3* q, const T* a, const T* w, int m, int n, int k,
-                              float* scales) {
-    const std::vector<float> v = values(a, w, {m, n, k});
-    quantize_by_blocks(q, scales, m, n, rows_of_values(v, n));
-  };
-  kernel.check = [](const GatedProblem& p, const auto& got, const auto& expected) {
-    return wrong_fp8({p.m, p.n}, std::get<0>(got), std::get<6>(got), std::get<0>(expected),
-                     std::get<6>(expected), kGatedNeighbours,
-                     [leading = scale_leading(p.m)](std::ptrdiff_t r, int h) {
-                       return h / kScaleBlock * leading + r;
-                     });
-  };
-  return kernel;
 }
 
 }  // namespace
 
 template <class T>
-GemmGatedFp8TensorKernel<T> gemm_gated_fp8_tensor_base(GatedWeights weights, bool few_sums,
-                                                       const GatedValues<T>& values) {
-  return weights == GatedWeights::stacked
-             ? gated_tensor<T, GatedWeights::stacked>(few_sums, values)
-             : gated_tensor<T, GatedWeights::interleaved>(few_sums, values);
+UntypedKernel<Gemm, GatedProblem> gemm_gated_fp8_tensor_base(GatedWeights weights,
+                                                             const HostActivation& activation) {
+  auto kernel = gated_common<T>("gemm/gated/gemm_gated_fp8.cuh", weights, activation, "_fp8_tensor",
+                                tensor_traffic<OfSize<T>>);
+  kernel.workload = [weights](const GatedProblem& p, Workload& w) {
+    w.output<float8_e4m3>(static_cast<std::size_t>(p.m) * static_cast<std::size_t>(p.n));
+    add_gated_operands<T>(weights, p, w);
+    w.input<float>(1, scale_for(p.k));
+  };
+  kernel.computed_by([weights, of = activation.of](float8_e4m3* q, const T* a, const T* w, int m,
+                                                   int n, int k, const float* scale) {
+    const std::vector<float> v = gated_values(a, w, weights, {m, n, k}, of);
+    quantize_by_scale(q, *scale, m, n, rows_of_values(v, n));
+  });
+  kernel.check = gated_check(Fp8Scales::Of::all);
+  return kernel;
 }
 
 template <class T>
-GemmGatedFp8BlocksKernel<T> gemm_gated_fp8_blocks_base(GatedWeights weights, bool few_sums,
-                                                       const GatedValues<T>& values) {
-  return weights == GatedWeights::stacked
-             ? gated_blocks<T, GatedWeights::stacked>(few_sums, values)
-             : gated_blocks<T, GatedWeights::interleaved>(few_sums, values);
+UntypedKernel<Gemm, GatedProblem> gemm_gated_fp8_blocks_base(GatedWeights weights,
+                                                             const HostActivation& activation) {
+  auto kernel = gated_common<T, true>("gemm/gated/gemm_gated_fp8.cuh", weights, activation,
+                                      "_fp8_blocks", blocks_traffic<OfSize<T>>);
+  kernel.workload = [weights](const GatedProblem& p, Workload& w) {
+    w.output<float8_e4m3>(static_cast<std::size_t>(p.m) * static_cast<std::size_t>(p.n));
+    add_gated_operands<T>(weights, p, w);
+    w.output<float>(Rows{.rows = static_cast<std::size_t>(scale_blocks(p.n)),
+                         .columns = static_cast<std::size_t>(p.m),
+                         .leading = static_cast<std::size_t>(scale_leading(p.m))});
+  };
+  kernel.computed_by([weights, of = activation.of](float8_e4m3* q, const T* a, const T* w, int m,
+                                                   int n, int k, float* scales) {
+    const std::vector<float> v = gated_values(a, w, weights, {m, n, k}, of);
+    quantize_by_blocks(q, scales, m, n, rows_of_values(v, n));
+  });
+  kernel.check = gated_check(Fp8Scales::Of::blocks);
+  return kernel;
 }
 
-#define KILN_GATED_FP8(T)                                                                    \
-  template GemmGatedFp8TensorKernel<T> gemm_gated_fp8_tensor_base<T>(GatedWeights, bool,     \
-                                                                     const GatedValues<T>&); \
-  template GemmGatedFp8BlocksKernel<T> gemm_gated_fp8_blocks_base<T>(GatedWeights, bool,     \
-                                                                     const GatedValues<T>&);
+#define KILN_GATED_FP8(T)                                                                          \
+  template UntypedKernel<Gemm, GatedProblem> gemm_gated_fp8_tensor_base<T>(GatedWeights,           \
+                                                                           const HostActivation&); \
+  template UntypedKernel<Gemm, GatedProblem> gemm_gated_fp8_blocks_base<T>(GatedWeights,           \
+                                                                           const HostActivation&);
 KILN_GATED_FP8(float)
 KILN_GATED_FP8(float16)
 KILN_GATED_FP8(bfloat16)

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kiln/error.hpp"
+#include "kiln/paths.hpp"
 #include "templates/gemm/gated/gemm_gated_fp8.hpp"
 #include "templates/gemm/gemm_bucket.hpp"
 #include "templates/gemm/gemm_configs.hpp"
@@ -50,14 +51,20 @@ constexpr Space<Gemm, GatedProblem> gated_values() {
   }
 }
 
-template <class T, GatedWeights weights, bool blocks>
-constexpr Space<Gemm, GatedProblem> gated_space() {
-  return with_grid<T, kGatedOp, GatedProblem, blocks ? kPairsOfScale : 128>(
-             gated_values<T, blocks>())
-      .where("tensor maps of stacked weights need an n that is a multiple of 8",
-             [](const Gemm& c, const GatedProblem& p, const DeviceLimits&) {
-               return weights != GatedWeights::stacked || !c.uses_tma() || p.n % kGatedGroup == 0;
-             })
+template <class T, bool blocks>
+Space<Gemm, GatedProblem> gated_space(GatedWeights weights) {
+  constexpr auto interleaved = [](const Gemm&, const GatedProblem&, const DeviceLimits&) {
+    return true;
+  };
+  constexpr auto stacked = [](const Gemm& c, const GatedProblem& p, const DeviceLimits&) {
+    return !c.uses_tma() || p.n % kGatedGroup == 0;
+  };
+  const auto space =
+      with_grid<T, kGatedOp, GatedProblem, blocks ? kPairsOfScale : 128>(gated_values<T, blocks>());
+  constexpr const char* kReason =
+      "tensor maps of stacked weights need an n that is a multiple of 8";
+  return (weights == GatedWeights::stacked ? space.where(kReason, stacked)
+                                           : space.where(kReason, interleaved))
       .checked();
 }
 
@@ -74,22 +81,25 @@ TensorMap stacked_map(const Gemm& c, const GemmShape<false>& p) {
 }
 
 /// Of A and W.
-template <class T, GatedWeights weights>
-std::vector<TypedMapRule<Gemm, GatedProblem>> gated_operand_maps() {
+template <class T>
+std::vector<TypedMapRule<Gemm, GatedProblem>> gated_operand_maps(GatedWeights weights) {
   if constexpr (sizeof(T) > 2) {
     return {};
   } else {
     constexpr auto uses_tma = [](const Gemm& c) { return c.uses_tma(); };
+    using Map = TensorMap (*)(const Gemm&, const GatedProblem&);
+    constexpr Map stacked = [](const Gemm& c, const GatedProblem& p) {
+      return stacked_map<T>(c, gated_product(p));
+    };
+    constexpr Map interleaved = [](const Gemm& c, const GatedProblem& p) {
+      return b_map<T, kGatedOp>(c, gated_product(p));
+    };
     return {{.argument = 1,
              .map = [](const Gemm& c,
                        const GatedProblem& p) { return a_map<T, kGatedOp>(c, gated_product(p)); },
              .only_if = uses_tma},
             {.argument = 2,
-             .map =
-                 [](const Gemm& c, const GatedProblem& p) {
-                   if (weights == GatedWeights::stacked) return stacked_map<T>(c, gated_product(p));
-                   return b_map<T, kGatedOp>(c, gated_product(p));
-                 },
+             .map = weights == GatedWeights::stacked ? stacked : interleaved,
              .only_if = uses_tma}};
   }
 }
@@ -101,8 +111,8 @@ double gated_operand_bytes(const GatedProblem& p) {
 }
 
 /// A and the weights, as all gated GEMMs read them.
-template <class T, GatedWeights weights>
-void add_gated_operands(const GatedProblem& p, Workload& w) {
+template <class T>
+void add_gated_operands(GatedWeights weights, const GatedProblem& p, Workload& w) {
   const auto m = static_cast<std::size_t>(p.m), n = static_cast<std::size_t>(p.n),
              k = static_cast<std::size_t>(p.k);
   const auto rows =
@@ -138,25 +148,26 @@ std::vector<Gemm> gated_configs(const GatedProblem& p, const DeviceLimits& d) {
   return gated_configs<T, most_sums, blocks>(p, plain);
 }
 
-/// What all gated GEMMs are, whatever leaves them. `traffic`: bytes.
-template <class T, GatedWeights weights, class Signature, bool blocks = false>
-Kernel<Gemm, GatedProblem, Signature> gated_base(const char* file, const std::string& entry,
-                                                 bool few_sums,
-                                                 double (*traffic)(const GatedProblem&)) {
-  constexpr bool kStacked = weights == GatedWeights::stacked;
+/// What is stored [m][n] before it is scaled and rounds.
+template <class T>
+std::vector<float> gated_values(const T* a, const T* w, GatedWeights weights,
+                                const GatedProblem& problem, float (*activation)(float));
+
+/// What does not depend on the type of elements, but on their size. `traffic`: bytes.
+template <class T, bool blocks>
+kiln::detail::UntypedKernel<Gemm, GatedProblem> gated_rules(
+    GatedWeights weights, bool few_sums, const std::string& entry,
+    double (*traffic)(const GatedProblem&)) {
   constexpr auto kOperands = GemmOperands::two_bytes;
-  Kernel<Gemm, GatedProblem, Signature> kernel{.space = gated_space<T, weights, blocks>()};
-  kernel.source = {.file = templates_dir() / file};
+  kiln::detail::UntypedKernel<Gemm, GatedProblem> kernel{
+      {.space = gated_space<T, blocks>(weights)}};
   kernel.entry = "kiln::templates::" + entry;
   kernel.config_type = "kiln::templates::Gemm";
-  kernel.types = {device_name<T>(), std::string("kiln::templates::GatedWeights::") +
-                                        (kStacked ? "stacked" : "interleaved")};
   kernel.configs =
       few_sums ? gated_configs<T, kFewSums, blocks> : gated_configs<T, GemmTma::kMostSums, blocks>;
   kernel.launch = [](const Gemm& c, const GatedProblem& p, const DeviceLimits& d) {
     return gemm_launch<T>(c, kGatedOp, gated_product(p), d);
   };
-  kernel.maps = gated_operand_maps<T, weights>();
   if constexpr (!blocks) {
     kernel.workspace = {
         .size = [](const Gemm& c, const GatedProblem& p,
@@ -183,6 +194,25 @@ Kernel<Gemm, GatedProblem, Signature> gated_base(const char* file, const std::st
     return sizeof(T) <= 2 && d.compute_capability == 90;
   };
   kernel.numerics = [](const Gemm& c, const GatedProblem&) { return order_of_sums(c); };
+  return kernel;
+}
+
+/// What all gated GEMMs are, whatever leaves them. `results`: what they are called by that.
+template <class T, bool blocks = false>
+kiln::detail::UntypedKernel<Gemm, GatedProblem> gated_common(
+    const char* file, GatedWeights weights, const HostActivation& activation,
+    const std::string& results, double (*traffic)(const GatedProblem&)) {
+  const bool stacked = weights == GatedWeights::stacked;
+  auto kernel = gated_rules<OfSize<T>, blocks>(weights, !activation.takes_few_registers(),
+                                               "gemm_gated" + results, traffic);
+  kernel.name = std::string("gemm_gated") + (activation.word.empty() ? "" : "_") +
+                std::string(activation.word) + results + (stacked ? "" : "_interleaved");
+  kernel.source = {.file = templates_dir() / file};
+  kernel.types = {
+      device_name<T>(),
+      std::string("kiln::templates::GatedWeights::") + (stacked ? "stacked" : "interleaved"),
+      activation.type};
+  kernel.maps = gated_operand_maps<T>(weights);
   return kernel;
 }
 

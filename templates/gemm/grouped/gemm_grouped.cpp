@@ -120,9 +120,9 @@ Kernel<Gemm, Problem, void()> gemm_grouped_base() {
       .entry = std::string("kiln::templates::") + Kind::kEntry,
       .config_type = "kiln::templates::Gemm",
       .types = {device_name<T>()},
-      .space = grouped_space<T, Problem>(),
-      .configs = grouped_configs<T, Problem>,
-      .launch = grouped_launch<T, Problem>,
+      .space = grouped_space<OfSize<T>, Problem>(),
+      .configs = grouped_configs<OfSize<T>, Problem>,
+      .launch = grouped_launch<OfSize<T>, Problem>,
       .maps = grouped_maps<T, Problem>(),
       .relations = Kind::relations(),
       .bucket =
@@ -140,9 +140,9 @@ Kernel<Gemm, Problem, void()> gemm_grouped_base() {
           },
       .bytes =
           [](const Problem& p) {
-            return expectation(p, [&](const auto& rows) { return traffic_of<T>(p, rows); });
+            return expectation(p, [&](const auto& rows) { return traffic_of<OfSize<T>>(p, rows); });
           },
-      .cost = grouped_cost<T, Problem>,
+      .cost = grouped_cost<OfSize<T>, Problem>,
       .untuned_by_cost =
           [](const DeviceLimits& d) {
             return sizeof(GemmOperand<T>) <= 2 && d.compute_capability == 90;

@@ -126,15 +126,15 @@ AllGatherGemmKernel<T> all_gather_gemm_kernel(const SymmetricMemory& memory) {
   kernel.entry = "kiln::templates::gemm_all_gather";
   kernel.launch = [](const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
     return c.overlap
-               ? overlapping_launch<T>(c, p, gathering_shared_bytes(c), d)
+               ? overlapping_launch<OfSize<T>>(c, p, gathering_shared_bytes(c), d)
                : communicating_launch(p, static_cast<double>(sizeof(T)) * p.m * p.k * p.ranks, d);
   };
-  kernel.configs = all_gather_configs<T>;
+  kernel.configs = all_gather_configs<OfSize<T>>;
   kernel.maps = all_gather_maps<T>();
   kernel.steps = {{.entry = "kiln::templates::gemm_all_gather_multiply",
                    .launch =
                        [](const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
-                         return gemm_launch<T>(c.gemm(), kPeerOp, all_rows(p), d);
+                         return gemm_launch<OfSize<T>>(c.gemm(), kPeerOp, all_rows(p), d);
                        },
                    .only_if = [](const PeerGemm& c) { return !c.overlap; }}};
   kernel.problem = [](T*, const T* own, const T*, const T*, const T* sent, const Peers*, int m,
@@ -165,7 +165,7 @@ AllGatherGemmKernel<T> all_gather_gemm_kernel(const SymmetricMemory& memory) {
                    });
   };
   kernel.cost = [](const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
-    return all_gather_cost<T>(c, p, d);
+    return all_gather_cost<OfSize<T>>(c, p, d);
   };
   kernel.numerics = [](const PeerGemm& c, const PeerGemmProblem&) {
     return order_of_sums(c.gemm());

@@ -156,11 +156,11 @@ std::optional<PeerGemm> peer_gemm_default(const PeerGemmProblem& p, const Device
 /// What both operations have in common; the rest is for each to fill in.
 template <class T, class Type>
 Type peer_gemm_base(int ranks) {
-  Type kernel{.space = peer_gemm_space<T>()};
+  Type kernel{.space = peer_gemm_space<OfSize<T>>()};
   kernel.config_type = "kiln::templates::PeerGemm";
   kernel.types = {device_name<T>()};
   kernel.configs = [](const PeerGemmProblem& p, const DeviceLimits& d) {
-    return peer_gemm_configs<T>(p, d);
+    return peer_gemm_configs<OfSize<T>>(p, d);
   };
   kernel.bucket = [](const PeerGemmProblem& p) {
     check_peers(p);
@@ -171,8 +171,8 @@ Type peer_gemm_base(int ranks) {
   kernel.tolerance = kGemmTolerance<T>;
   kernel.data_version = "elements of ranks, 1";
   kernel.flops = [](const PeerGemmProblem& p) { return 2.0 * p.m * p.ranks * p.n * p.k; };
-  kernel.bytes = peer_gemm_traffic<T>;
-  kernel.default_for = peer_gemm_default<T>;
+  kernel.bytes = peer_gemm_traffic<OfSize<T>>;
+  kernel.default_for = peer_gemm_default<OfSize<T>>;
   return kernel;
 }
 

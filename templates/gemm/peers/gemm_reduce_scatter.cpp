@@ -60,7 +60,7 @@ std::size_t reduce_scatter_bytes(int m, int n, int ranks) {
 template <class T>
 ReduceScatterGemmKernel<T> reduce_scatter_gemm_kernel(const SymmetricMemory& memory) {
   auto kernel = peer_gemm_base<T, ReduceScatterGemmKernel<T>>(memory.size());
-  kernel.space = peer_gemm_space<T>()
+  kernel.space = peer_gemm_space<OfSize<T>>()
                      .where("only an all-gather has blocks that send first",
                             [](const PeerGemm& c, const PeerGemmProblem&, const DeviceLimits&) {
                               return c.senders == 0;
@@ -70,8 +70,8 @@ ReduceScatterGemmKernel<T> reduce_scatter_gemm_kernel(const SymmetricMemory& mem
   kernel.source = {.file = templates_dir() / "gemm/peers/gemm_reduce_scatter.cuh"};
   kernel.entry = "kiln::templates::gemm_reduce_scatter";
   kernel.launch = [](const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
-    return c.overlap ? overlapping_launch<T>(c, p, c.gemm().tma().shared_bytes(), d)
-                     : gemm_launch<T>(c.gemm(), kPeerOp, all_rows(p), d);
+    return c.overlap ? overlapping_launch<OfSize<T>>(c, p, c.gemm().tma().shared_bytes(), d)
+                     : gemm_launch<OfSize<T>>(c.gemm(), kPeerOp, all_rows(p), d);
   };
   kernel.maps = reduce_scatter_maps<T>();
   kernel.steps = {{.entry = "kiln::templates::gemm_reduce_scatter_add",
@@ -111,8 +111,9 @@ ReduceScatterGemmKernel<T> reduce_scatter_gemm_kernel(const SymmetricMemory& mem
   // Sums of ranks are rounded before they are added, and may cancel.
   kernel.tolerance.absolute *= 4;
   kernel.cost = [](const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
-    return peer_gemm_cost(c, p, (c.overlap ? kOverlapping : 1) * peer_multiplying_cost<T>(c, p, d),
-                          sizeof(T) * 1.0 * p.m * p.n * (p.ranks - 1) / kLinkBytesPerSecond);
+    return peer_gemm_cost(
+        c, p, (c.overlap ? kOverlapping : 1) * peer_multiplying_cost<OfSize<T>>(c, p, d),
+        sizeof(T) * 1.0 * p.m * p.n * (p.ranks - 1) / kLinkBytesPerSecond);
   };
   kernel.numerics = [](const PeerGemm& c, const PeerGemmProblem&) {
     return order_of_sums(c.gemm());

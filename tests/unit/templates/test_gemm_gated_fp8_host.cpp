@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "kiln/kernels/gemm_fp8.hpp"
 #include "kiln/kernels/gemm_gated_fp8.hpp"
+#include "kiln/kernels/quantize.hpp"
 #include "kiln/kiln.hpp"
 #include "template_test.hpp"
 
@@ -215,14 +217,13 @@ TEST_CASE("gated gemm to 8-bit floats: data, activations and verdicts", "[templa
   const GatedProblem p{100, 300, 200};
   const auto verdict = [&](auto change) {
     auto wrong = gemm_gated_fp8_blocks_kernel<float, Silu>();
-    using Typed = gemm_detail::TypedGatedFp8<float, Silu, GatedWeights::stacked>;
-    const auto changed = [change](const float* a, const float* w, const GatedProblem& problem) {
-      auto v = Typed::values(a, w, problem);
+    wrong.reference = [change](float8_e4m3* q, const float* a, const float* w, int m, int n, int k,
+                               float* scales) {
+      std::vector<float> v(static_cast<std::size_t>(m) * static_cast<std::size_t>(n));
+      gemm_gated_kernel<float, Silu>().reference(v.data(), a, w, m, n, k);
       for (float& value : v) value = change(value);
-      return v;
+      quantize_blocks_kernel<float>().reference(q, scales, v.data(), m, n);
     };
-    wrong.reference =
-        gemm_gated_fp8_blocks_base<float>(GatedWeights::stacked, false, changed).reference;
     return runtime.tuned(wrong).verify(p).right;
   };
   CHECK(verdict([](float v) { return v; }));
