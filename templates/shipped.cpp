@@ -113,6 +113,28 @@ void add_gated_product(Registry& registry, const HostActivation& activation, Gat
              [=](auto t) { return templates::gemm_gated_base<decltype(t)>(weights, activation); }));
 }
 
+/// Of 8-bit floats.
+template <templates::Fp8Sums sums>
+void add_fp8_gated(Registry& registry, const HostActivation& activation, GatedWeights weights) {
+  using templates::GatedScales;
+  for (const GatedScales scales : {GatedScales::tensor, GatedScales::rows}) {
+    const bool rows = scales == GatedScales::rows;
+    const std::string word(activation.word);
+    const auto of = [&](const char* which) {
+      const std::string column = which == std::string("up") ? "n + j" : "j";
+      return (rows ? "scales_a[i] * scales_w[" + column + "]" : std::string("scale_a * scale_w")) +
+             " * (A * " + which + "^T)[i][j]";
+    };
+    registry.add(
+        fp8(std::string("gemm_fp8") + (rows ? "_rows" : "") +
+                (sums == templates::Fp8Sums::fast ? "_fast" : "") + "_gated_" + word +
+                suffix_of(weights),
+            "out[i][j] = " + word + "(" + of("gate") + ") * " + of("up") + layout_of(weights), [=] {
+              return templates::gemm_fp8_gated_base<sums>(weights, activation, scales).definition();
+            }));
+  }
+}
+
 void add_gated_fp8(Registry& registry, const HostActivation& activation, GatedWeights weights) {
   const std::string word(activation.word), name = "gemm_gated_" + word + "_fp8_";
   const std::string equation =
@@ -133,6 +155,10 @@ void add_gated(Registry& registry, const HostActivation& activation) {
   constexpr GatedWeights kLayouts[] = {GatedWeights::stacked, GatedWeights::interleaved};
   for (const GatedWeights weights : kLayouts) add_gated_product(registry, activation, weights);
   for (const GatedWeights weights : kLayouts) add_gated_fp8(registry, activation, weights);
+  for (const GatedWeights weights : kLayouts) {
+    add_fp8_gated<templates::Fp8Sums::exact>(registry, activation, weights);
+    add_fp8_gated<templates::Fp8Sums::fast>(registry, activation, weights);
+  }
   registry.add(
       family(name + "_mul", "out[r][h] = " + name + "(x[r][h]) * x[r][hidden + h]",
              [=](auto t) { return templates::gated_activation_base<decltype(t)>(activation); }));
@@ -154,8 +180,14 @@ void add_gated_gemms(Registry& registry) {
   add_gated(registry, known_activation<epilogue::Gelu>());
   add_gated(registry, known_activation<epilogue::GeluTanh>());
   add_gated(registry, known_activation<epilogue::Relu>());
-  registry.add(family("interleave_gate_up", "out = rows of gate and up, 8 of each in turn",
-                      [](auto t) { return templates::interleave_gate_up_kernel<decltype(t)>(); }));
+  const auto interleave = [](auto t) -> Define {
+    return [] { return templates::interleave_gate_up_kernel<decltype(t)>().definition(); };
+  };
+  registry.add(of_types("interleave_gate_up", "out = rows of gate and up, 8 of each in turn",
+                        {{"f32", interleave(float{})},
+                         {"f16", interleave(float16{})},
+                         {"bf16", interleave(bfloat16{})},
+                         {"e4m3", interleave(float8_e4m3{})}}));
 }
 
 void add_rows(Registry& registry) {

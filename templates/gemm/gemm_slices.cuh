@@ -173,7 +173,7 @@ struct SimtBody {
       for (int i = 0; i < c.tile_m; ++i)
 #pragma unroll
         for (int j = 0; j < c.tile_n / 2; ++j)
-          output.store_pair(out, value(i, j), value(i, j + c.tile_n / 2), row + i * c.units_m(),
+          output.store_pair(out, {value(i, j), value(i, j + c.tile_n / 2)}, row + i * c.units_m(),
                             column + j * c.units_n());
     } else {
       column += unit_n();

@@ -3,8 +3,8 @@
 //   out[16 * (j / 8) + j % 8][l] = gate[j][l],  out[16 * (j / 8) + 8 + j % 8][l] = up[j][l],
 //   0 <= j < n, 0 <= l < k
 //
-// gate and up: [n][k]; out: [gated_rows(n)][k]; row-major without gaps, T = float, __half or
-// __nv_bfloat16. They are copied bit by bit; rows of out that neither gate nor up has are zeros. No
+// gate and up: [n][k]; out: [gated_rows(n)][k]; row-major without gaps, T = float, __half,
+// __nv_bfloat16 or e4m3. They are copied bit by bit; rows of out that neither gate nor up has are zeros. No
 // alignment is needed; rows of multiples of 16 bytes at addresses of such are moved 16 bytes at a
 // time. out may not overlap the others. For stacked weights w [2][n][k], gate is w and up is w + n
 // * k.
@@ -47,7 +47,7 @@ KILN_PROBLEM(kiln::templates::GateUpRows, n, k)
 #if !defined(KILN_DEVICE_PASS)
 namespace kiln::templates {
 
-/// T is float, kiln::float16 or kiln::bfloat16. Arguments: out, gate, up, n, k.
+/// T is float, kiln::float16, kiln::bfloat16 or kiln::float8_e4m3. Arguments: out, gate, up, n, k.
 template <class T>
 using InterleaveGateUpKernel =
     Kernel<InterleaveGateUp, GateUpRows, void(T*, const T*, const T*, int, int)>;
