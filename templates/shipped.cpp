@@ -181,7 +181,7 @@ void add_gated_gemms(Registry& registry) {
   add_gated(registry, known_activation<epilogue::GeluTanh>());
   add_gated(registry, known_activation<epilogue::Relu>());
   const auto interleave = [](auto t) -> Define {
-    return [] { return templates::interleave_gate_up_kernel<decltype(t)>().definition(); };
+    return [] { return templates::interleave_gate_up_base<decltype(t)>().definition(); };
   };
   registry.add(of_types("interleave_gate_up", "out = rows of gate and up, 8 of each in turn",
                         {{"f32", interleave(float{})},

@@ -95,61 +95,50 @@ UntypedKernel<Gemm, GatedProblem> gemm_gated_base(GatedWeights weights,
 }
 
 template <class T>
-InterleaveGateUpKernel<T> interleave_gate_up_kernel() {
-  return {
-      .name = "interleave_gate_up",
-      .source = {.file = templates_dir() / (sizeof(T) == 1 ? "gemm/fp8/interleave_gate_up_fp8.cuh"
-                                                           : "gemm/gated/interleave_gate_up.cuh")},
-      .entry = "kiln::templates::interleave_gate_up",
-      .config_type = "kiln::templates::InterleaveGateUp",
-      .types = {device_name<T>()},
-      .space = interleave_space(),
-      .launch =
-          [](const InterleaveGateUp& c, const GateUpRows& p) {
-            return Launch{
-                {c.grid(p.n, p.k)}, {static_cast<unsigned>(c.threads())}, c.shared_bytes()};
-          },
-      .problem =
-          [](T* out, const T* gate, const T* up, int n, int k) {
-            using namespace gemm_detail;
-            const GemmStride rows = n;
-            const GemmArea area = gemm_area(out, gated_rows(n) * k, 1, k, k);
-            for (const T* const from : {gate, up})
-              if (overlap(area, gemm_area(from, rows * k, 1, k, k)))
-                throw UserError("interleave_gate_up: out overlaps gate or up");
-            return GateUpRows{n, k};
-          },
-      .relations = {{3, "n"}, {4, "k"}},
-      .bucket =
-          [](const GateUpRows& p) {
-            if (p.n < 0 || p.k < 0) throw UserError("interleave_gate_up: n or k is negative");
-            return p;
-          },
-      .workload =
-          [](const GateUpRows& p, Workload& w) {
-            const auto k = static_cast<std::size_t>(p.k), n = static_cast<std::size_t>(p.n);
-            w.output<T>(static_cast<std::size_t>(gated_rows(p.n)) * k);
-            w.input<T>(n * k).template input<T>(n * k).scalar(p.n).scalar(p.k);
-          },
-      .reference =
-          [](T* out, const T* gate, const T* up, int n, int k) {
-            for (GemmStride row = 0; row < gated_rows(n); ++row) {
-              const GemmStride in_group = row % (2 * kGatedGroup);
-              const GemmStride from =
-                  row / (2 * kGatedGroup) * kGatedGroup + in_group % kGatedGroup;
-              T* const to = out + row * k;
-              if (from < n)
-                std::copy_n((in_group < kGatedGroup ? gate : up) + from * k, k, to);
-              else
-                std::fill_n(to, k, T(0.0f));
-            }
-          },
-      .tolerance = {.relative = 0, .absolute = 0},
-      .bytes =
-          [](const GateUpRows& p) {
-            return sizeof(T) * 1.0 * p.k * (2.0 * p.n + static_cast<double>(gated_rows(p.n)));
-          },
-      .numerics = [](const InterleaveGateUp&, const GateUpRows&) { return "copies"; }};
+UntypedKernel<InterleaveGateUp, GateUpRows> interleave_gate_up_base() {
+  UntypedKernel<InterleaveGateUp, GateUpRows> kernel{
+      {.name = "interleave_gate_up",
+       .source = {.file = templates_dir() / (sizeof(T) == 1 ? "gemm/fp8/interleave_gate_up_fp8.cuh"
+                                                            : "gemm/gated/interleave_gate_up.cuh")},
+       .entry = "kiln::templates::interleave_gate_up",
+       .config_type = "kiln::templates::InterleaveGateUp",
+       .types = {device_name<T>()},
+       .space = interleave_space(),
+       .launch =
+           [](const InterleaveGateUp& c, const GateUpRows& p) {
+             return Launch{
+                 {c.grid(p.n, p.k)}, {static_cast<unsigned>(c.threads())}, c.shared_bytes()};
+           },
+       .relations = {{3, "n"}, {4, "k"}},
+       .bucket =
+           [](const GateUpRows& p) {
+             if (p.n < 0 || p.k < 0) throw UserError("interleave_gate_up: n or k is negative");
+             return p;
+           },
+       .workload =
+           [](const GateUpRows& p, Workload& w) {
+             const auto k = static_cast<std::size_t>(p.k), n = static_cast<std::size_t>(p.n);
+             w.output<T>(static_cast<std::size_t>(gated_rows(p.n)) * k);
+             w.input<T>(n * k).template input<T>(n * k).scalar(p.n).scalar(p.k);
+           },
+       .tolerance = {.relative = 0, .absolute = 0},
+       .bytes =
+           [](const GateUpRows& p) {
+             return sizeof(T) * 1.0 * p.k * (2.0 * p.n + static_cast<double>(gated_rows(p.n)));
+           },
+       .numerics = [](const InterleaveGateUp&, const GateUpRows&) { return "copies"; }}};
+  kernel.computed_by([](T* out, const T* gate, const T* up, int n, int k) {
+    for (GemmStride row = 0; row < gated_rows(n); ++row) {
+      const GemmStride in_group = row % (2 * kGatedGroup);
+      const GemmStride from = row / (2 * kGatedGroup) * kGatedGroup + in_group % kGatedGroup;
+      T* const to = out + row * k;
+      if (from < n)
+        std::copy_n((in_group < kGatedGroup ? gate : up) + from * k, k, to);
+      else
+        std::fill_n(to, k, T(0.0f));
+    }
+  });
+  return kernel;
 }
 
 #define KILN_GATED(T)                                                                             \
@@ -157,13 +146,13 @@ InterleaveGateUpKernel<T> interleave_gate_up_kernel() {
                                            float (*)(float), const GatedFinish&);                 \
   template UntypedKernel<Gemm, GatedProblem> gemm_gated_base<T>(GatedWeights,                     \
                                                                 const HostActivation&);           \
-  template InterleaveGateUpKernel<T> interleave_gate_up_kernel();
+  template UntypedKernel<InterleaveGateUp, GateUpRows> interleave_gate_up_base<T>();
 KILN_GATED(float)
 KILN_GATED(float16)
 KILN_GATED(bfloat16)
 #undef KILN_GATED
 template std::vector<float> gated_values(const float8_e4m3*, const float8_e4m3*, GatedWeights,
                                          const GatedProblem&, float (*)(float), const GatedFinish&);
-template InterleaveGateUpKernel<float8_e4m3> interleave_gate_up_kernel();
+template UntypedKernel<InterleaveGateUp, GateUpRows> interleave_gate_up_base<float8_e4m3>();
 
 }  // namespace kiln::templates

@@ -51,8 +51,22 @@ namespace kiln::templates {
 template <class T>
 using InterleaveGateUpKernel =
     Kernel<InterleaveGateUp, GateUpRows, void(T*, const T*, const T*, int, int)>;
+/// What it is without its signature.
 template <class T>
-InterleaveGateUpKernel<T> interleave_gate_up_kernel();
+kiln::detail::UntypedKernel<InterleaveGateUp, GateUpRows> interleave_gate_up_base();
+template <class T>
+InterleaveGateUpKernel<T> interleave_gate_up_kernel() {
+  return interleave_gate_up_base<T>().template typed<InterleaveGateUpKernel<T>>(
+      [](T* out, const T* gate, const T* up, int n, int k) {
+        using namespace gemm_detail;
+        const GemmStride rows = n;
+        const GemmArea area = gemm_area(out, gated_rows(n) * k, 1, k, k);
+        for (const T* const from : {gate, up})
+          if (overlap(area, gemm_area(from, rows * k, 1, k, k)))
+            throw UserError("interleave_gate_up: out overlaps gate or up");
+        return GateUpRows{n, k};
+      });
+}
 
 }  // namespace kiln::templates
 #endif
