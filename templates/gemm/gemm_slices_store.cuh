@@ -8,10 +8,9 @@
 namespace kiln::templates {
 
 /// Writes a thread's sums of 16 rows: two neighbours in each 8 columns of `row` and of `row + 8`.
-/// `sums`: float[kTiles][4], or like it.
-template <int kTiles, class Sums, class T, class Output>
-__device__ void store_sums(const Sums& sums, T* out, const Output& output, long long row,
-                           long long column) {
+template <int kTiles, class T, class Output>
+__device__ void store_sums(const float (&sums)[kTiles][4], T* out, const Output& output,
+                           long long row, long long column) {
   const int m = output.shape.m, n = output.shape.n;
   const bool paired = output.pairs(out);
 #pragma unroll
@@ -38,11 +37,15 @@ __device__ void store_results(const float (&sums)[kTiles][4], T* out, const Outp
   if constexpr (Output::kQuantized) {
     output.epilogue.store_sums(sums, out, gated_output(output.shape), row, column / 16 * 8);
   } else if constexpr (Output::kPairs) {
+    // At once: what activations take in code would be there for each way to store.
     const auto shape = gated_output(output.shape);
-    store_sums<kTiles / 2>(GatedSums<kTiles>{sums}, out, output_of(shape, output.epilogue, 0), row,
-                           column / 16 * 8 + column % 8);
+    column = column / 16 * 8 + column % 8;
+    float results[kTiles / 2][4];
+    gated_results(results, sums, output_of(shape, output.epilogue, 0), row, column);
+    constexpr StoreSum kAsItIs{};
+    store_sums(results, out, GemmOutput<false, StoreSum>{shape, kAsItIs, 0}, row, column);
   } else {
-    store_sums<kTiles>(sums, out, output, row, column);
+    store_sums(sums, out, output, row, column);
   }
 }
 

@@ -102,25 +102,21 @@ __device__ __forceinline__ void store_fp8_row(Fp8Result* q, Values values, float
   for (int j = kBy8; j < kTiles; ++j) store_fp8_pair(q, pair(j), c, row, column + j * 8 + lane * 2);
 }
 
-/// A thread's products of pairs of sums in its rows of a tile, and their largest magnitudes: NaNs,
-/// and columns outside of C, do not count. Elements e of 0 and 1 are in `row`, others in that 8
-/// below; the thread's first column is `column`.
+/// A thread's products of pairs of sums in its rows of a tile, as gated_results has them, and their
+/// largest magnitudes in the row and in that 8 below: NaNs, and columns outside of C, do not count.
 template <int kTiles, class Epilogue>
 __device__ __forceinline__ void gated_magnitudes(float (&results)[kTiles / 2][4], float (&most)[2],
                                                  const float (&sums)[kTiles][4],
                                                  const GemmOutput<false, Epilogue>& c,
                                                  long long row, long long column) {
-  const GatedSums<kTiles> pairs{sums};
+  gated_results(results, sums, c, row, column);
   most[0] = most[1] = 0.0f;
 #pragma unroll
   for (int j = 0; j < kTiles / 2; ++j)
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const long long at = column + j * 8 + e % 2;
-      results[j][e] =
-          c.finished_near(pairs[j][e], static_cast<int>(row + e / 2 * 8), static_cast<int>(at));
-      if (at < c.shape.n) most[e / 2] = fmaxf(most[e / 2], fabsf(results[j][e]));
-    }
+    for (int e = 0; e < 4; ++e)
+      if (column + j * 8 + e % 2 < c.shape.n)
+        most[e / 2] = fmaxf(most[e / 2], fabsf(results[j][e]));
 #pragma unroll
   for (int apart = 1; apart <= 2; apart *= 2)
 #pragma unroll

@@ -146,9 +146,8 @@ struct GemmOutput {
     return even && aligned(2 * sizeof(T), c);
   }
   /// Nothing for places outside of C.
-  template <class T, class Sum>
-  __device__ __forceinline__ void store(T* c, const Sum& sum, long long row,
-                                        long long column) const {
+  template <class T>
+  __device__ __forceinline__ void store(T* c, float sum, long long row, long long column) const {
     if (row < shape.m && column < shape.n)
       c[element(row, column)] = from_float<T>(finished(sum, row, column));
   }

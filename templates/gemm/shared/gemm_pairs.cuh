@@ -52,6 +52,22 @@ struct GatedSums {
   __device__ __forceinline__ Four operator[](int j) const { return {sums[2 * j], sums[2 * j + 1]}; }
 };
 
+/// What becomes of all of them, in the layout of sums. Elements e of 0 and 1 are in `row` of C, others
+/// in that 8 below; the thread's first column is `column`.
+template <int kTiles, class Epilogue>
+__device__ __forceinline__ void gated_results(float (&results)[kTiles / 2][4],
+                                              const float (&sums)[kTiles][4],
+                                              const GemmOutput<false, Epilogue>& c, long long row,
+                                              long long column) {
+  const GatedSums<kTiles> pairs{sums};
+#pragma unroll
+  for (int j = 0; j < kTiles / 2; ++j)
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      results[j][e] = c.finished_near(pairs[j][e], static_cast<int>(row) + e / 2 * 8,
+                                      static_cast<int>(column) + j * 8 + e % 2);
+}
+
 /// The row of B for a column of C.
 template <bool stacked>
 __device__ __forceinline__ long long gated_row(int column, bool up, int n) {
