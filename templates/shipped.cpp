@@ -113,26 +113,28 @@ void add_gated_product(Registry& registry, const HostActivation& activation, Gat
              [=](auto t) { return templates::gemm_gated_base<decltype(t)>(weights, activation); }));
 }
 
-/// Of 8-bit floats.
+/// Of 8-bit floats. `name`: of the GEMM.
 template <templates::Fp8Sums sums>
-void add_fp8_gated(Registry& registry, const HostActivation& activation, GatedWeights weights) {
+void add_fp8_gated(Registry& registry, const HostActivation& activation, const std::string& name,
+                   templates::GatedScales scales) {
   using templates::GatedScales;
-  for (const GatedScales scales : {GatedScales::tensor, GatedScales::rows}) {
-    const bool rows = scales == GatedScales::rows;
-    const std::string word(activation.word);
-    const auto of = [&](const char* which) {
-      const std::string column = which == std::string("up") ? "n + j" : "j";
-      return (rows ? "scales_a[i] * scales_w[" + column + "]" : std::string("scale_a * scale_w")) +
-             " * (A * " + which + "^T)[i][j]";
-    };
+  const std::string word(activation.word);
+  const auto product = [&](const std::string& which) {
+    const std::string factors = scales == GatedScales::tensor ? "scale_a * scale_w * "
+                                : scales == GatedScales::rows
+                                    ? "scales_a[m] * scales_" + which + "[n] * "
+                                    : "";
+    return factors + "(A * " + which + "^T)[m][n]";
+  };
+  const std::string equation =
+      "out[m][n] = " + word + "(" + product("gate") + ") * " + product("up") +
+      (scales == GatedScales::blocks ? ", scales of 1 x 128 of A and 128 x 128 of gate and up"
+                                     : "");
+  for (const GatedWeights weights : {GatedWeights::stacked, GatedWeights::interleaved})
     registry.add(
-        fp8(std::string("gemm_fp8") + (rows ? "_rows" : "") +
-                (sums == templates::Fp8Sums::fast ? "_fast" : "") + "_gated_" + word +
-                suffix_of(weights),
-            "out[i][j] = " + word + "(" + of("gate") + ") * " + of("up") + layout_of(weights), [=] {
-              return templates::gemm_fp8_gated_base<sums>(weights, activation, scales).definition();
-            }));
-  }
+        fp8(name + "_gated_" + word + suffix_of(weights), equation + layout_of(weights), [=] {
+          return templates::gemm_fp8_gated_base<sums>(weights, activation, scales).definition();
+        }));
 }
 
 void add_gated_fp8(Registry& registry, const HostActivation& activation, GatedWeights weights) {
@@ -155,10 +157,13 @@ void add_gated(Registry& registry, const HostActivation& activation) {
   constexpr GatedWeights kLayouts[] = {GatedWeights::stacked, GatedWeights::interleaved};
   for (const GatedWeights weights : kLayouts) add_gated_product(registry, activation, weights);
   for (const GatedWeights weights : kLayouts) add_gated_fp8(registry, activation, weights);
-  for (const GatedWeights weights : kLayouts) {
-    add_fp8_gated<templates::Fp8Sums::exact>(registry, activation, weights);
-    add_fp8_gated<templates::Fp8Sums::fast>(registry, activation, weights);
-  }
+  using enum templates::Fp8Sums;
+  using enum templates::GatedScales;
+  add_fp8_gated<exact>(registry, activation, "gemm_fp8", tensor);
+  add_fp8_gated<exact>(registry, activation, "gemm_fp8_rows", rows);
+  add_fp8_gated<fast>(registry, activation, "gemm_fp8_fast", tensor);
+  add_fp8_gated<fast>(registry, activation, "gemm_fp8_rows_fast", rows);
+  add_fp8_gated<scaled>(registry, activation, "gemm_fp8_block", blocks);
   registry.add(
       family(name + "_mul", "out[r][h] = " + name + "(x[r][h]) * x[r][hidden + h]",
              [=](auto t) { return templates::gated_activation_base<decltype(t)>(activation); }));

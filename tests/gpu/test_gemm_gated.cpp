@@ -69,6 +69,13 @@ TEST_CASE("gated gemm of 8-bit floats is right by each body", "[gpu][templates]"
   check_each(runtime,
              gemm_fp8_gated_kernel<GeluTanh, RowScales, GatedWeights::stacked, Fp8Sums::fast>(),
              fast, problems);
+  const std::vector<GatedProblem> of_blocks{{1000, 264, 256}, {300, 520, 1024}, {5, 64, 128},
+                                            {16, 4096, 4096}, {200, 200, 384},  {40, 1003, 4096},
+                                            {1, 8, 128}};
+  check_each(runtime, gemm_fp8_block_gated_kernel<Silu>(), exact, of_blocks);
+  check_each(runtime, gemm_fp8_block_gated_kernel<Gelu, GatedWeights::interleaved>(), exact,
+             of_blocks);
+  CHECK(runtime.tuned(gemm_fp8_block_gated_kernel<Relu>()).verify({33, 75, 256}).right);
   for (const GatedProblem& p : {GatedProblem{100, 75, 130}, {1, 1, 1}, {33, 40, 50}})
     CHECK(runtime.tuned(gemm_fp8_gated_kernel<Relu, RowScales>()).verify(p).right);
   CHECK(runtime.tuned(interleave_gate_up_kernel<kiln::float8_e4m3>()).verify({1003, 1008}).right);

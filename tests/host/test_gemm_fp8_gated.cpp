@@ -1,11 +1,12 @@
 // Gated GEMMs of 8-bit floats for Hopper on the host: both layouts of the weights, exact and fast
-// sums, schedules, clusters, swap and shared k, with ragged edges and a scale for each row. With
-// ReLU all results are exact.
+// sums with a scale for each row, scales of blocks, schedules, clusters, swap and shared k, with
+// ragged edges. With ReLU all results are exact.
 #include <algorithm>
 #include <cmath>
 #include <optional>
 
 #include "gemm_tma_test.hpp"
+#include "kiln/block_scales.hpp"
 
 using namespace host_test;
 using kiln::float8_e4m3;
@@ -31,8 +32,13 @@ class Fp8GatedGemm {
     const auto a = quarters(height * depth, 3);
     auto w = quarters(std::size_t(rows) * depth, 4);
     const std::vector<float> powers{0.25f, -0.5f, 1, 2, 4};
-    std::vector<float> scales_a(height), scales_w(2 * width);
-    for (std::size_t i = 0; i < scales_a.size(); ++i) scales_a[i] = powers[i % 5];
+    const bool blocks = c_.scaled();
+    const auto leading = std::size_t(kiln::scale_leading(m)),
+               of_k = std::size_t(kiln::scale_blocks(k)), of_n = std::size_t(kiln::scale_blocks(n));
+    std::vector<float> scales_a(blocks ? of_k * leading : height),
+        scales_w(2 * (blocks ? of_n * of_k : width));
+    for (std::size_t i = 0; i < scales_a.size(); ++i)
+      scales_a[i] = blocks && i % leading >= height ? NAN : powers[i % 5];
     for (std::size_t j = 0; j < scales_w.size(); ++j) scales_w[j] = powers[(j * 3 + 1) % 5];
     std::vector<float> expected(height * width);
     std::vector<bool> used(std::size_t(rows), false);
@@ -43,8 +49,10 @@ class Fp8GatedGemm {
           const std::size_t row = stacked_ ? j + up * width : j / 8 * 16 + j % 8 + up * 8;
           used[row] = true;
           for (std::size_t l = 0; l < depth; ++l)
-            sums[up] += float(a[i * depth + l]) * float(w[row * depth + l]);
-          sums[up] *= scales_a[i] * scales_w[j + up * width];
+            sums[up] += float(a[i * depth + l]) * float(w[row * depth + l]) *
+                        (blocks ? scales_a[l / 128 * leading + i] *
+                                      scales_w[(j / 128 + up * of_n) * of_k + l / 128]
+                                : scales_a[i] * scales_w[j + up * width]);
         }
         expected[i * width + j] = from_bf16(bf16(std::max(sums[0], 0.0f) * sums[1]));
       }
@@ -93,11 +101,14 @@ class Fp8GatedGemm {
 
  private:
   std::string entry(const std::string& name) const {
-    const std::string sums = c_.operands == GemmOperands::fp8 ? "fast" : "exact";
+    const std::string sums = c_.operands == GemmOperands::fp8 ? "fast"
+                             : c_.scaled()                    ? "scaled"
+                                                              : "exact";
     return "kiln::templates::" + name + "<" + text_of(c_) +
            ", kiln::templates::Fp8<__nv_bfloat16, kiln::templates::Fp8Sums::" + sums +
            ">, kiln::templates::GatedWeights::" + (stacked_ ? "stacked" : "interleaved") +
-           ", kiln::epilogue::Relu, kiln::epilogue::RowScales, const float*, const float*>";
+           ", kiln::epilogue::Relu, kiln::epilogue::" + (c_.scaled() ? "Block" : "Row") +
+           "Scales, const float*, const float*>";
   }
 
   GemmTma c_;
@@ -132,7 +143,8 @@ constexpr GemmTma of_fp8(GemmOperands operands, GemmSchedule schedule, int block
 
 constexpr auto kFp8PairsTogether = GemmSchedule::cooperative,
                kFp8PairsInTurns = GemmSchedule::pingpong;
-constexpr auto kSumsFast = GemmOperands::fp8, kSumsExact = GemmOperands::fp8_exact;
+constexpr auto kSumsFast = GemmOperands::fp8, kSumsExact = GemmOperands::fp8_exact,
+               kSumsScaled = GemmOperands::fp8_scaled;
 
 }  // namespace
 
@@ -169,4 +181,33 @@ TEST_CASE("gated GEMMs of 8-bit floats for Hopper: each schedule, cluster and wa
       later.check(m, n, k);
     }
   }
+}
+
+TEST_CASE("gated GEMMs of 8-bit floats for Hopper: gate and up have scales of blocks apart",
+          "[host][gemm_tma]") {
+  // Tiles that reach into one block of n, and into two, beginning anywhere.
+  const Fp8GatedGemm narrow(of_fp8(kSumsScaled, kFp8PairsTogether, 64, 64, 1, 1, 1), true);
+  const Fp8GatedGemm odd(of_fp8(kSumsScaled, kFp8PairsTogether, 128, 96, 2, 1, 1), false);
+  const Fp8GatedGemm swapped(of_fp8(kSumsScaled, kFp8PairsTogether, 64, 24, 1, 1, 1, true), false);
+  for (const auto& [m, n, k] : {std::array{150, 72, 256}, {1, 8, 128}, {70, 400, 384}}) {
+    narrow.check(m, n, k);
+    odd.check(m, n, k);
+    swapped.check(m, n, k);
+  }
+  swapped.check(20, 203, 256);
+}
+
+TEST_CASE("gated GEMMs of 8-bit floats for Hopper with scales of blocks: each kind of tile",
+          "[host][gemm_tma][long]") {
+  const Fp8GatedGemm configs[] = {
+      {of_fp8(kSumsScaled, kFp8PairsInTurns, 64, 192, 2, 1, 2), false},
+      {of_fp8(kSumsScaled, kFp8PairsInTurns, 128, 64, 2, 2, 1), true},
+      {of_fp8(kSumsScaled, kFp8PairsTogether, 256, 96, 2, 2, 1), true},
+      {of_fp8(kSumsScaled, kFp8PairsTogether, 64, 160, 1, 1, 1), false},
+      {of_fp8(kSumsScaled, kFp8PairsTogether, 256, 32, 2, 1, 1, true), true},
+      {of_fp8(kSumsScaled, kFp8PairsTogether, 64, 16, 1, 1, 1, true, 2), true},
+      {of_fp8(kSumsScaled, kFp8PairsTogether, 128, 8, 1, 1, 1, true, 1, 3), false},
+      {of_fp8(kSumsScaled, kFp8PairsTogether, 64, 16, 1, 1, 1, true, 1, 2, true), false}};
+  for (const Fp8GatedGemm& gemm : configs)
+    for (const auto& [m, n, k] : {std::array{150, 392, 384}, {20, 136, 512}}) gemm.check(m, n, k);
 }

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "kiln/block_scales.hpp"
+#include "kiln/error.hpp"
 #include "templates/gemm/gated/gemm_gated_host.hpp"
 
 namespace kiln::templates {
@@ -33,13 +35,42 @@ double fp8_traffic(const GatedProblem& p) {
   return gated_operand_bytes<T>(p) + sizeof(GemmResult<T>) * 1.0 * p.m * p.n;
 }
 template <class T>
+double fp8_blocks_traffic(const GatedProblem& p) {
+  return fp8_traffic<T>(p) +
+         sizeof(float) * 1.0 * scale_blocks(p.k) * (p.m + 2.0 * scale_blocks(p.n));
+}
+template <class T>
 double fp8_rows_traffic(const GatedProblem& p) {
   return fp8_traffic<T>(p) + sizeof(float) * (1.0 * p.m + 2.0 * p.n);
 }
 
 std::string name_of(GatedScales scales, Fp8Sums sums) {
-  return std::string("_fp8") + (scales == GatedScales::rows ? "_rows" : "") +
+  constexpr const char* kNames[] = {"", "_rows", "_block"};
+  return std::string("_fp8") + kNames[static_cast<int>(scales)] +
          (sums == Fp8Sums::fast ? "_fast" : "");
+}
+std::string type_of(GatedScales scales) {
+  constexpr const char* kTypes[] = {"TensorScales", "RowScales", "BlockScales"};
+  return std::string("kiln::epilogue::") + kTypes[static_cast<int>(scales)];
+}
+
+void add_scales(GatedScales scales, const GatedProblem& p, Workload& w) {
+  const auto m = static_cast<std::size_t>(p.m), n = static_cast<std::size_t>(p.n);
+  const auto range = scales_for(p.k);
+  switch (scales) {
+    case GatedScales::tensor:
+      w.input<float>(1, range).input<float>(1, range);
+      break;
+    case GatedScales::rows:
+      w.input<float>(m, range).input<float>(2 * n, range);
+      break;
+    case GatedScales::blocks: {
+      const auto of_k = static_cast<std::size_t>(scale_blocks(p.k));
+      const Uniform different{range.low / 4, range.high};
+      w.input<float>(Rows{of_k, m, static_cast<std::size_t>(scale_leading(p.m))}, different);
+      w.input<float>(2 * static_cast<std::size_t>(scale_blocks(p.n)) * of_k, different);
+    }
+  }
 }
 
 }  // namespace
@@ -49,36 +80,44 @@ UntypedKernel<Gemm, GatedProblem> gemm_fp8_gated_base(GatedWeights weights,
                                                       const HostActivation& activation,
                                                       GatedScales scales) {
   using T = Fp8<bfloat16, sums>;
-  const bool rows = scales == GatedScales::rows;
+  if ((scales == GatedScales::blocks) != kBlockScaled<T>)
+    throw InternalError("gemm: scales of blocks, and sums that have none");
   auto kernel = gated_common<T>("gemm/fp8/gemm_fp8_gated.cuh", weights, activation, "",
-                                rows ? fp8_rows_traffic<T> : fp8_traffic<T>, name_of(scales, sums));
-  kernel.types.push_back(std::string("kiln::epilogue::") + (rows ? "RowScales" : "TensorScales"));
+                                scales == GatedScales::tensor ? fp8_traffic<T>
+                                : scales == GatedScales::rows ? fp8_rows_traffic<T>
+                                                              : fp8_blocks_traffic<T>,
+                                name_of(scales, sums));
+  kernel.types.push_back(type_of(scales));
   for (int array = 0; array < 2; ++array) kernel.types.push_back(device_name<const float*>());
   kernel.maps.insert(kernel.maps.begin(), gated_result_map<T>());
-  kernel.workload = [weights, rows](const GatedProblem& p, Workload& w) {
-    const auto m = static_cast<std::size_t>(p.m), n = static_cast<std::size_t>(p.n);
-    w.output<bfloat16>(m * n);
+  kernel.workload = [weights, scales](const GatedProblem& p, Workload& w) {
+    w.output<bfloat16>(static_cast<std::size_t>(p.m) * static_cast<std::size_t>(p.n));
     add_gated_operands<T>(weights, p, w);
-    w.input<float>(rows ? m : 1, scales_for(p.k)).input<float>(rows ? 2 * n : 1, scales_for(p.k));
+    add_scales(scales, p, w);
   };
-  kernel.computed_by([weights, rows, of = activation.of](
+  kernel.computed_by([weights, scales, of = activation.of](
                          bfloat16* out, const float8_e4m3* a, const float8_e4m3* w, int m, int n,
                          int k, const float* scales_a, const float* scales_w) {
+    const GemmBlockScales of_blocks{scales_a, scales_w};
     const GatedFinish scaled = [=](float sum, const epilogue::Place& at) {
-      return rows ? epilogue::RowScales{}(sum, at, scales_a, scales_w)
-                  : epilogue::TensorScales{}(sum, at, scales_a, scales_w);
+      return scales == GatedScales::rows     ? epilogue::RowScales{}(sum, at, scales_a, scales_w)
+             : scales == GatedScales::tensor ? epilogue::TensorScales{}(sum, at, scales_a, scales_w)
+                                             : sum;
     };
-    const std::vector<float> values = gated_values(a, w, weights, {m, n, k}, of, scaled);
+    const std::vector<float> values =
+        gated_values(a, w, weights, {m, n, k}, of, scaled, kBlockScaled<T> ? &of_blocks : nullptr);
     std::transform(values.begin(), values.end(), out, [](float value) { return bfloat16(value); });
   });
   kernel.tolerance = kFp8GatedTolerance<sums>;
   return kernel;
 }
 
-template UntypedKernel<Gemm, GatedProblem> gemm_fp8_gated_base<Fp8Sums::exact>(
-    GatedWeights, const HostActivation&, GatedScales);
-template UntypedKernel<Gemm, GatedProblem> gemm_fp8_gated_base<Fp8Sums::fast>(GatedWeights,
-                                                                              const HostActivation&,
-                                                                              GatedScales);
+#define KILN_FP8_GATED(sums)                                                     \
+  template UntypedKernel<Gemm, GatedProblem> gemm_fp8_gated_base<Fp8Sums::sums>( \
+      GatedWeights, const HostActivation&, GatedScales);
+KILN_FP8_GATED(exact)
+KILN_FP8_GATED(fast)
+KILN_FP8_GATED(scaled)
+#undef KILN_FP8_GATED
 
 }  // namespace kiln::templates

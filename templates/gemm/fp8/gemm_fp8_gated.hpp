@@ -13,6 +13,12 @@
 //   epilogue::TensorScales  one for A and one for W: scales_a[0], scales_w[0]
 //   epilogue::RowScales     scales_a[m]; scales_w[2 * n]: gate's n and then up's, in either layout
 //                           of W. Where gate and up have one scale each, repeat it.
+//   epilogue::BlockScales   of 1 x 128 of A and 128 x 128 of gate and of up, as kiln/block_scales.hpp
+//                           says: scales_w has scale_blocks(n) * (k / 128) of gate and then as many
+//                           of up, in either layout of W. With an n of a multiple of 128 they are
+//                           those of stacked W as one matrix of 2 * n rows. Sums of 128 k are
+//                           multiplied with the product of their scales and added in float, before
+//                           anything else. Another k than a multiple of 128 is a UserError.
 //
 // Sums are those of gemm_fp8.hpp, by Fp8Sums; scales, activation and product are in float, and out
 // rounds once. An error of `e` in a scaled sum becomes at most e * (1.13 * |up| +
@@ -29,6 +35,8 @@
 //   using kiln::epilogue::Silu, kiln::epilogue::RowScales;
 //   auto gated = runtime.tuned(kiln::templates::gemm_fp8_gated_kernel<Silu, RowScales>());
 //   gated(stream, out, a, w, m, n, k, scales_a, scales_w);
+//   auto blocks = runtime.tuned(kiln::templates::gemm_fp8_block_gated_kernel<Silu>());
+//   blocks(stream, out, a, w, m, n, k, scales_a, scales_w);
 //
 // Negative sizes, an n above 2^29, and an `out` that overlaps A, W or scales are a UserError. An
 // empty `out` is left alone.
@@ -43,9 +51,10 @@
 namespace kiln::templates {
 
 /// What the operands of a gated product have scales of.
-enum class GatedScales { tensor, rows };
+enum class GatedScales { tensor, rows, blocks };
 
-/// What the kernels are without their signatures.
+/// What the kernels are without their signatures. Fp8Sums::scaled and scales of blocks belong
+/// together.
 template <Fp8Sums sums>
 kiln::detail::UntypedKernel<Gemm, GatedProblem> gemm_fp8_gated_base(
     GatedWeights weights, const HostActivation& activation, GatedScales scales);
@@ -59,10 +68,11 @@ namespace gemm_detail {
 
 template <class Scales>
 constexpr GatedScales gated_scales() {
-  constexpr bool kRows = std::is_same_v<Scales, epilogue::RowScales>;
-  static_assert(kRows || std::is_same_v<Scales, epilogue::TensorScales>,
-                "Scales is TensorScales or RowScales of kiln/epilogue.hpp");
-  return kRows ? GatedScales::rows : GatedScales::tensor;
+  constexpr bool kRows = std::is_same_v<Scales, epilogue::RowScales>,
+                 kBlocks = std::is_same_v<Scales, epilogue::BlockScales>;
+  static_assert(kRows || kBlocks || std::is_same_v<Scales, epilogue::TensorScales>,
+                "Scales is TensorScales, RowScales or BlockScales of kiln/epilogue.hpp");
+  return kRows ? GatedScales::rows : kBlocks ? GatedScales::blocks : GatedScales::tensor;
 }
 
 /// @throws UserError when out overlaps what is read
@@ -70,13 +80,19 @@ inline GatedProblem checked_fp8_gated(GatedWeights weights, GatedScales scales, 
                                       const float8_e4m3* a, const float8_e4m3* w,
                                       const GatedProblem& p, const float* scales_a,
                                       const float* scales_w) {
-  const bool rows = scales == GatedScales::rows;
+  const GemmStride blocks = scale_blocks(p.k);
+  const GemmStride of_a = scales == GatedScales::rows     ? p.m
+                          : scales == GatedScales::blocks ? blocks * scale_leading(p.m)
+                                                          : 1;
+  const GemmStride of_w = scales == GatedScales::rows     ? 2ll * p.n
+                          : scales == GatedScales::blocks ? 2 * blocks * scale_blocks(p.n)
+                                                          : 1;
   const GemmArea area = gemm_area(out, GemmStride{p.m} * p.n, 1, p.n, p.n);
   if (overlap(area, gemm_area(a, GemmStride{p.m} * p.k, 1, p.k, p.k)) ||
       overlap(area, gated_weights_area(w, weights, p)))
     throw UserError("gemm: out overlaps A or W");
-  if (overlap(area, gemm_area(scales_a, rows ? p.m : 1, 0, 0, 0)) ||
-      overlap(area, gemm_area(scales_w, rows ? 2ll * p.n : 1, 0, 0, 0)))
+  if (overlap(area, gemm_area(scales_a, of_a, 0, 0, 0)) ||
+      overlap(area, gemm_area(scales_w, of_w, 0, 0, 0)))
     throw UserError("gemm: out overlaps the scales");
   return p;
 }
@@ -84,11 +100,13 @@ inline GatedProblem checked_fp8_gated(GatedWeights weights, GatedScales scales, 
 }  // namespace gemm_detail
 
 /// Activation is Silu, Gelu, GeluTanh or Relu of kiln/epilogue.hpp, or a struct like those in a
-/// header of your own; Scales is TensorScales or RowScales.
+/// header of your own; Scales is TensorScales or RowScales, or with Fp8Sums::scaled BlockScales.
 template <class Activation, class Scales = epilogue::TensorScales,
           GatedWeights weights = GatedWeights::stacked, Fp8Sums sums = Fp8Sums::exact>
 GemmFp8GatedKernel gemm_fp8_gated_kernel(const std::filesystem::path& activation_header = {}) {
   constexpr GatedScales kScales = gemm_detail::gated_scales<Scales>();
+  static_assert((kScales == GatedScales::blocks) == (sums == Fp8Sums::scaled),
+                "Fp8Sums::scaled and BlockScales belong together");
   auto base =
       gemm_fp8_gated_base<sums>(weights, gemm_detail::gated_activation<Activation>(), kScales);
   base.source = gemm_detail::with_header(base.source, activation_header);
@@ -98,6 +116,12 @@ GemmFp8GatedKernel gemm_fp8_gated_kernel(const std::filesystem::path& activation
     return gemm_detail::checked_fp8_gated(weights, kScales, out, a, w, {m, n, k}, scales_a,
                                           scales_w);
   });
+}
+template <class Activation, GatedWeights weights = GatedWeights::stacked>
+GemmFp8GatedKernel gemm_fp8_block_gated_kernel(
+    const std::filesystem::path& activation_header = {}) {
+  return gemm_fp8_gated_kernel<Activation, epilogue::BlockScales, weights, Fp8Sums::scaled>(
+      activation_header);
 }
 
 }  // namespace kiln::templates

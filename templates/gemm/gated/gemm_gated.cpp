@@ -45,7 +45,7 @@ constexpr Space<InterleaveGateUp, GateUpRows> interleave_space() {
 template <class T>
 std::vector<float> gated_values(const T* a, const T* w, GatedWeights weights,
                                 const GatedProblem& problem, float (*activation)(float),
-                                const GatedFinish& finish) {
+                                const GatedFinish& finish, const GemmBlockScales* scales) {
   const auto [m, n, k] = problem;
   if (n <= 0 || m <= 0) return {};
   const auto width = static_cast<std::size_t>(n), depth = static_cast<std::size_t>(k);
@@ -67,7 +67,12 @@ std::vector<float> gated_values(const T* a, const T* w, GatedWeights weights,
         to[static_cast<std::size_t>(row) * width + static_cast<std::size_t>(column + j)] =
             finish ? finish(sums[j], {row, first + column + j, 0, 0}) : sums[j];
     };
-    gemm_sums<T>(kGatedOp, p, a, w + static_cast<std::size_t>(first) * depth, store);
+    GemmBlockScales of_blocks{};
+    if (scales != nullptr)
+      of_blocks = {scales->a,
+                   scales->b + (first == 0 ? 0 : GemmStride{scale_blocks(n)} * scale_blocks(k))};
+    gemm_sums<T>(kGatedOp, p, a, w + static_cast<std::size_t>(first) * depth, store,
+                 scales != nullptr ? &of_blocks : nullptr);
   };
   product(values, 0);
   product(ups, n);
@@ -143,7 +148,8 @@ UntypedKernel<InterleaveGateUp, GateUpRows> interleave_gate_up_base() {
 
 #define KILN_GATED(T)                                                                             \
   template std::vector<float> gated_values(const T*, const T*, GatedWeights, const GatedProblem&, \
-                                           float (*)(float), const GatedFinish&);                 \
+                                           float (*)(float), const GatedFinish&,                  \
+                                           const GemmBlockScales*);                               \
   template UntypedKernel<Gemm, GatedProblem> gemm_gated_base<T>(GatedWeights,                     \
                                                                 const HostActivation&);           \
   template UntypedKernel<InterleaveGateUp, GateUpRows> interleave_gate_up_base<T>();
@@ -152,7 +158,8 @@ KILN_GATED(float16)
 KILN_GATED(bfloat16)
 #undef KILN_GATED
 template std::vector<float> gated_values(const float8_e4m3*, const float8_e4m3*, GatedWeights,
-                                         const GatedProblem&, float (*)(float), const GatedFinish&);
+                                         const GatedProblem&, float (*)(float), const GatedFinish&,
+                                         const GemmBlockScales*);
 template UntypedKernel<InterleaveGateUp, GateUpRows> interleave_gate_up_base<float8_e4m3>();
 
 }  // namespace kiln::templates

@@ -136,12 +136,14 @@ void add_gated_operands(GatedWeights weights, const GatedProblem& p, Workload& w
   w.scalar(p.m).scalar(p.n).scalar(p.k);
 }
 
-inline GatedProblem gated_bucket(const GatedProblem& p) {
+template <class T>
+GatedProblem gated_bucket(const GatedProblem& p) {
   check_sizes(gated_product({p.m, std::min(p.n, kMostGated), p.k}).general());
   if (p.n < 0) throw UserError("gemm: n is negative");
   if (p.n > kMostGated)
     throw UserError("gemm: n is " + std::to_string(p.n) +
                     ", and a gated product has at most 2^29 columns");
+  check_blocks<T>({p.m, p.n, p.k});
   return {row_bucket(p.m), p.n, p.k};
 }
 
@@ -166,11 +168,13 @@ std::vector<Gemm> gated_configs(const GatedProblem& p, const DeviceLimits& d) {
 /// What a sum becomes before the activation, of columns of which gate's are the first n and up's the
 /// next; null: it is left as it is.
 using GatedFinish = std::function<float(float sum, const epilogue::Place& at)>;
-/// What is stored [m][n] before it is scaled and rounds. `T`: of A and W.
+/// What is stored [m][n] before it is scaled and rounds. `T`: of A and W. `scales`: of blocks, gate's
+/// and then up's.
 template <class T>
 std::vector<float> gated_values(const T* a, const T* w, GatedWeights weights,
                                 const GatedProblem& problem, float (*activation)(float),
-                                const GatedFinish& finish = {});
+                                const GatedFinish& finish = {},
+                                const GemmBlockScales* scales = nullptr);
 
 /// What does not depend on the type of elements, but on their size. `traffic`: bytes.
 template <class T, bool blocks>
@@ -201,9 +205,10 @@ kiln::detail::UntypedKernel<Gemm, GatedProblem> gated_rules(
                      .only_if = [](const Gemm& c) { return c.later; }}};
   }
   kernel.relations = {{3, "m"}, {4, "n"}, {5, "k"}};
-  kernel.bucket = gated_bucket;
-  kernel.device_reference =
-      DeviceReference{.config = "", .problem = {{"m", 192}, {"n", blocks ? 264 : 104}, {"k", 136}}};
+  kernel.bucket = gated_bucket<T>;
+  kernel.device_reference = DeviceReference{
+      .config = "",
+      .problem = {{"m", 192}, {"n", blocks ? 264 : 104}, {"k", kBlockScaled<T> ? 384 : 136}}};
   kernel.flops = [](const GatedProblem& p) { return 4.0 * p.m * p.n * p.k; };
   kernel.bytes = traffic;
   kernel.cost = [traffic](const Gemm& c, const GatedProblem& p, const DeviceLimits& d) {

@@ -68,6 +68,15 @@ __device__ __forceinline__ BlockScaleArrays scales_of(BlockScaleArrays scales,
   return scales;
 }
 
+/// Those of an epilogue, or of what finishes the sums of a pair.
+template <class Epilogue>
+__device__ __forceinline__ const BlockScaleArrays& block_scales_in(const Epilogue& epilogue) {
+  if constexpr (requires { epilogue.finish; })
+    return epilogue.finish.scales;
+  else
+    return epilogue.scales;
+}
+
 /// An epilogue of kiln/epilogue.hpp that has its arguments.
 template <class Epilogue, class... P>
 __device__ __forceinline__ auto with_arguments(P... parameters) {

@@ -88,6 +88,11 @@ struct GatedRowsFrom {
     if constexpr (!stacked && apart == kGatedGroup) return 2ll * first + row;
     return gated_row<stacked>(column(row), row / apart % 2 != 0, n);
   }
+  /// Of scales of B: gate's, and then up's, in either layout.
+  __device__ int scale_block(int row) const {
+    const bool up = row / apart % 2 != 0;
+    return (inside(row) ? column(row) : n - 1) / kScaleBlock + (up ? scale_blocks(n) : 0);
+  }
 };
 template <class Epilogue, int apart>
 __device__ __forceinline__ GatedRowsFrom<Epilogue::kStacked, apart> gated_rows_from(

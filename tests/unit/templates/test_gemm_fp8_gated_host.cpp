@@ -23,21 +23,29 @@ namespace {
 
 std::size_t size(GemmStride count) { return static_cast<std::size_t>(count); }
 
-/// Integers with scales of powers of two. Weights that nobody has are NaNs.
+/// Integers with scales of powers of two. Weights that nobody has are NaNs, and so are scales of A
+/// that lie behind its rows.
 struct Fp8Product {
-  Fp8Product(const GatedProblem& problem, bool of_rows, bool stacked, std::size_t offset = 0)
+  Fp8Product(const GatedProblem& problem, GatedScales of, bool stacked, std::size_t offset = 0)
       : p(problem),
-        rows(of_rows),
+        kind(of),
         is_stacked(stacked),
         out(size(p.m) * size(p.n), offset),
         a(size(p.m) * size(p.k), offset),
         w((stacked ? 2 * size(p.n) : size(gated_rows(p.n))) * size(p.k), offset),
-        scales_a(rows ? size(p.m) : 1, offset),
-        scales_w(rows ? 2 * size(p.n) : 1, offset) {
+        scales_a(of == GatedScales::rows     ? size(p.m)
+                 : of == GatedScales::blocks ? of_k() * leading()
+                                             : 1,
+                 offset),
+        scales_w(of == GatedScales::rows     ? 2 * size(p.n)
+                 : of == GatedScales::blocks ? 2 * of_n() * of_k()
+                                             : 1,
+                 offset) {
     a.integers(2, 1);
     w.integers(2, 2);
     constexpr float kPowers[] = {0.25f, -0.5f, 1, 2, 4};
-    for (std::size_t i = 0; i < scales_a.size(); ++i) scales_a[i] = kPowers[i % 5];
+    for (std::size_t i = 0; i < scales_a.size(); ++i)
+      scales_a[i] = of == GatedScales::blocks && i % leading() >= size(p.m) ? NAN : kPowers[i % 5];
     for (std::size_t j = 0; j < scales_w.size(); ++j) scales_w[j] = kPowers[(j * 3 + 1) % 5];
     std::vector<bool> used(p.k == 0 ? 0 : w.size() / size(p.k));
     for (std::size_t j = 0; j < size(p.n) && p.k > 0; ++j) used[at(j)] = used[at(j, true)] = true;
@@ -49,14 +57,27 @@ struct Fp8Product {
     if (is_stacked) return column + (up ? size(p.n) : 0);
     return column / 8 * 16 + column % 8 + (up ? 8 : 0);
   }
+  std::size_t of_k() const { return size(kiln::scale_blocks(p.k)); }
+  std::size_t of_n() const { return size(kiln::scale_blocks(p.n)); }
+  std::size_t leading() const { return size(kiln::scale_leading(p.m)); }
+  float scale(std::size_t i, std::size_t j, bool up, std::size_t l) {
+    switch (kind) {
+      case GatedScales::rows:
+        return scales_a[i] * scales_w[j + (up ? size(p.n) : 0)];
+      case GatedScales::blocks:
+        return scales_a[l / 128 * leading() + i] *
+               scales_w[(j / 128 + (up ? of_n() : 0)) * of_k() + l / 128];
+      default:
+        return scales_a[0] * scales_w[0];
+    }
+  }
   /// Scaled.
   float sum(std::size_t i, std::size_t j, bool up) {
     float sum = 0;
     for (std::size_t l = 0; l < size(p.k); ++l)
       sum += static_cast<float>(a[i * size(p.k) + l]) *
-             static_cast<float>(w[at(j, up) * size(p.k) + l]);
-    return sum *
-           (rows ? scales_a[i] * scales_w[j + (up ? size(p.n) : 0)] : scales_a[0] * scales_w[0]);
+             static_cast<float>(w[at(j, up) * size(p.k) + l]) * scale(i, j, up, l);
+    return sum;
   }
   void run(const HostInstance<GemmFp8GatedKernel>& gated) {
     gated(p, out.data(), const_a(), const_w(), p.m, p.n, p.k, of_a(), of_w());
@@ -67,28 +88,25 @@ struct Fp8Product {
   const float* of_w() { return scales_w.data(); }
 
   GatedProblem p;
-  bool rows, is_stacked;
+  GatedScales kind;
+  bool is_stacked;
   Array<bfloat16> out;
   Array<float8_e4m3> a, w;
   Array<float> scales_a, scales_w;
 };
 
+const std::vector<GatedProblem> kRagged{{37, 45, 40}, {1, 1, 1},  {1, 200, 33}, {70, 16, 64},
+                                        {9, 8, 0},    {33, 0, 8}, {0, 8, 8},    {3, 23, 144}};
+
 template <class Scales, GatedWeights weights, Fp8Sums sums = Fp8Sums::exact>
-void check_exact(const Gemm& config) {
-  constexpr bool kRows = std::is_same_v<Scales, RowScales>;
+void check_exact(const Gemm& config, const std::vector<GatedProblem>& problems = kRagged) {
   const HostInstance<GemmFp8GatedKernel> gated(gemm_fp8_gated_kernel<Relu, Scales, weights, sums>(),
                                                config);
-  for (const GatedProblem& p : std::vector<GatedProblem>{{37, 45, 40},
-                                                         {1, 1, 1},
-                                                         {1, 200, 33},
-                                                         {70, 16, 64},
-                                                         {9, 8, 0},
-                                                         {33, 0, 8},
-                                                         {0, 8, 8},
-                                                         {3, 23, 144}})
+  for (const GatedProblem& p : problems)
     for (std::size_t offset : {0, 1}) {
       CAPTURE(config.block_m, p.m, p.n, p.k, offset);
-      Fp8Product x(p, kRows, weights == GatedWeights::stacked, offset);
+      Fp8Product x(p, gemm_detail::gated_scales<Scales>(), weights == GatedWeights::stacked,
+                   offset);
       x.run(gated);
       std::size_t wrong = x.out.margins_intact() ? 0 : 1;
       for (std::size_t i = 0; i < size(p.m); ++i)
@@ -115,6 +133,25 @@ TEST_CASE("gated gemm of 8-bit floats: exact on ragged problems", "[templates][h
   check_exact<TensorScales, stacked, Fp8Sums::fast>({GemmBody::simt, 64, 64, 64, 2, 4, 4, 8, 8});
 }
 
+TEST_CASE("gated gemm of 8-bit floats with scales of blocks: exact on ragged problems",
+          "[templates][host]") {
+  if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
+  using enum GatedWeights;
+  using kiln::epilogue::BlockScales;
+  const std::vector<GatedProblem> problems{{37, 45, 256},  {1, 1, 128}, {5, 390, 384},
+                                           {70, 256, 128}, {9, 8, 0},   {33, 0, 128},
+                                           {0, 8, 128}};
+  const Gemm by_default =
+      gemm_fp8_block_gated_kernel<Relu>().space.default_config(kiln::Target::Kind::host);
+  check_exact<BlockScales, stacked, Fp8Sums::scaled>(by_default, problems);
+  check_exact<BlockScales, interleaved, Fp8Sums::scaled>(by_default, problems);
+  // Tiles that begin inside of a block of n, and slices that are a part of one of k.
+  check_exact<BlockScales, stacked, Fp8Sums::scaled>({GemmBody::simt, 24, 80, 32, 2, 3, 8, 4, 3},
+                                                     problems);
+  check_exact<BlockScales, interleaved, Fp8Sums::scaled>(
+      {GemmBody::simt, 64, 64, 64, 2, 4, 4, 8, 8}, problems);
+}
+
 TEST_CASE("gated gemm of 8-bit floats: zeros, NaNs and infinities", "[templates][host]") {
   if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
   const HostInstance<GemmFp8GatedKernel> gated(gemm_fp8_gated_kernel<Relu, RowScales>(),
@@ -122,7 +159,7 @@ TEST_CASE("gated gemm of 8-bit floats: zeros, NaNs and infinities", "[templates]
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN(),
                   kInfinity = std::numeric_limits<float>::infinity();
   const GatedProblem p{20, 40, 100};
-  Fp8Product x(p, true, true);
+  Fp8Product x(p, GatedScales::rows, true);
   for (std::size_t i = 0; i < x.a.size(); ++i) x.a[i] = float8_e4m3(1);
   for (std::size_t i = 0; i < x.w.size(); ++i) x.w[i] = float8_e4m3(i % 2 == 0 ? 1 : 0.5f);
   for (std::size_t i = 0; i < 20; ++i) x.scales_a[i] = 1;
@@ -169,6 +206,10 @@ TEST_CASE("gated gemm of 8-bit floats: data, activations and verdicts", "[templa
   }
   right(gemm_fp8_gated_kernel<Gelu, RowScales, interleaved, Fp8Sums::fast>(),
         GatedProblem{33, 40, 50});
+  for (const GatedProblem& p : {GatedProblem{100, 175, 384}, {1, 8, 128}, {6, 4, 0}, {0, 8, 128}}) {
+    right(gemm_fp8_block_gated_kernel<Silu>(), p);
+    right(gemm_fp8_block_gated_kernel<GeluTanh, interleaved>(), p);
+  }
 
   // Each scale belongs to its sum, in front of the activation, and nothing is left out.
   const auto passes = [&](auto of) {
@@ -229,7 +270,7 @@ TEST_CASE("gated gemm of 8-bit floats: what a GEMM and an activation behind it m
   if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
   const int m = 19, n = 24, k = 80;
   const kiln::Runtime runtime = template_test::host_runtime();
-  Fp8Product x({m, n, k}, true, true);
+  Fp8Product x({m, n, k}, GatedScales::rows, true);
   for (std::size_t i = 0; i < x.scales_a.size(); ++i) x.scales_a[i] *= 1.0f / 16;
   Array<float8_e4m3> rows(size(gated_rows(n)) * size(k));
   Array<bfloat16> product(size(m) * 2 * size(n)), apart(size(m) * size(n)), swapped(apart.size());
@@ -282,6 +323,13 @@ TEST_CASE("gated gemm of 8-bit floats: what makes no sense is refused", "[templa
   says("out overlaps A or W", [&] { rows(in(w, 126), 8, 8, 8); });
   says("out overlaps the scales", [&] { rows(in(scales, 30), 8, 8, 8); });      // the last of A's
   says("out overlaps the scales", [&] { rows(in(scales, 23 * 4), 8, 8, 8); });  // and of W's
+  const auto by_blocks = runtime.tuned(gemm_fp8_block_gated_kernel<Silu>());
+  const auto blocks = [&](bfloat16* to, int m, int n, int k) {
+    by_blocks({}, to, a.data(), w.data(), m, n, k, scales.data(), scales.data() + 8);
+  };
+  says("multiple of 128", [&] { blocks(out.data(), 1, 1, 64); });
+  says("out overlaps the scales", [&] { blocks(in(scales, 14), 1, 1, 128); });     // leading is 4
+  says("out overlaps the scales", [&] { blocks(in(scales, 9 * 4), 1, 1, 128); });  // up's
   says("out overlaps the scales", [&] {
     by_one({}, in(scales, 34), a.data(), w.data(), 8, 8, 8, scales.data(), scales.data() + 8);
   });

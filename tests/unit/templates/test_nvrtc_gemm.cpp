@@ -183,8 +183,16 @@ TEST_CASE("gated gemm of 8-bit floats: what runs untuned, and each tile, compile
   }
   CHECK(fast(untuned(gelu, {64, 1003, 8192}, "sm_90a")));        // shared sums need no map of C
   CHECK_FALSE(fast(untuned(silu, {64, 1003, 8192}, "sm_90a")));  // groups of 8 rows are not whole
+  const auto blocks = gemm_fp8_block_gated_kernel<Silu>().definition();
+  const auto rows = gemm_fp8_block_gated_kernel<Gelu, interleaved>().definition();
+  for (const KernelDefinition* k : {&blocks, &rows}) {
+    for (const int m : {16, 300, 4096}) CHECK(fast(untuned(*k, {m, 14336, 4096}, "sm_90a")));
+    for (const char* arch : {"sm_80", "sm_100a"})
+      CHECK(untuned(*k, {64, 14336, 4096}, arch) == GemmBody::simt);
+    check_largest_tiles(*k, GemmOperands::fp8_scaled, 192,
+                        {Values{4096, 14336, 4096}, {96, 14336, 4096}});
+  }
 
-  // The tiles that hold the most, of few and of many rows.
   for (const KernelDefinition* k : {&silu, &gelu})
     check_largest_tiles(*k, GemmOperands::fp8_exact, 144,
                         {Values{4096, 14336, 4096}, {96, 14336, 4096}});

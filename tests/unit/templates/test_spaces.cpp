@@ -76,6 +76,7 @@ const std::vector<Case> kCases{
     {"gemm_fp8_rows_gated_silu",
      {{1, 1, 1}, {16, 14336, 4096}, {4096, 14336, 4096}, {64, 1003, 1001}}},
     {"gemm_fp8_fast_gated_gelu_interleaved", {{1, 1, 1}, {16, 14336, 4096}, {512, 1003, 1024}}},
+    {"gemm_fp8_block_gated_silu", {{1, 1, 128}, {16, 14336, 4096}, {4096, 14336, 4096}}},
     {"interleave_gate_up", {{1, 1}, {14336, 4096}, {1003, 1001}}},
     {"gemm_tt", {{1, 1, 1}, {16, 14336, 4096}, {4096, 4096, 4096}}},
     {"gemm_strided_nn",
