@@ -10,18 +10,17 @@
 
 namespace kiln::templates {
 
-/// Scales and P: as gemm_gated.cuh has them. Dynamic shared memory:
-/// c.shared_bytes(sizeof(GemmOperand<T>), GemmTranspose::nt, GemmTypes<T>::kOperands) bytes.
-template <Gemm c, class T, GatedWeights weights, class Activation, class Scales = epilogue::Nothing,
-          class... P>
+/// Dynamic shared memory: c.shared_bytes(sizeof(T), GemmTranspose::nt, GemmOperands::two_bytes)
+/// bytes.
+template <Gemm c, class T, GatedWeights weights, class Activation>
   requires(c.parts == 1)
-__global__ void __launch_bounds__(c.threads(), c.plain() ? 0 : 1) gemm_gated_fp8_tensor(
-    Fp8Result* q, const __grid_constant__ GemmArgument<c.uses_tma(), const GemmOperand<T>> a,
-    const __grid_constant__ GemmArgument<c.uses_tma(), const GemmOperand<T>> w, int m, int n, int k,
-    const float* scale, P... parameters) {
+__global__ void __launch_bounds__(c.threads(), c.plain() ? 0 : 1)
+    gemm_gated_fp8_tensor(Fp8Result* q,
+                          const __grid_constant__ GemmArgument<c.uses_tma(), const T> a,
+                          const __grid_constant__ GemmArgument<c.uses_tma(), const T> w, int m,
+                          int n, int k, const float* scale) {
   static_assert(takes_pairs(c), "a thread has gate and up of each of its columns");
-  const GatedFp8Tensor epilogue(gated_epilogue<Activation, weights, Scales>(n, parameters...),
-                                ScaleInMemory{scale});
+  const GatedFp8Tensor epilogue(gated_epilogue<Activation, weights>(n), ScaleInMemory{scale});
   gemm_body<c, GemmTranspose::nt, T>(q, a, w, gated_shape(m, n, k), epilogue);
 }
 
@@ -40,28 +39,23 @@ __global__ void __launch_bounds__(c.threads(), c.plain() ? 0 : 1)
 
 // Configs whose blocks share k through the workspace, and the step that adds their sums.
 
-template <Gemm c, class T, GatedWeights weights, class Activation, class Scales = epilogue::Nothing,
-          class... P>
+template <Gemm c, class T, GatedWeights weights, class Activation>
   requires(c.parts > 1)
 __global__ void __launch_bounds__(c.threads(), 1)
     gemm_gated_fp8_tensor(Fp8Result* q, const __grid_constant__ hopper::TensorMap a,
                           const __grid_constant__ hopper::TensorMap w, int m, int n, int k,
-                          const float* scale, P... parameters, Workspace workspace) {
+                          const float* scale, Workspace workspace) {
   static_assert(takes_pairs(c), "a thread has gate and up of each of its columns");
-  const GatedFp8Tensor epilogue(gated_epilogue<Activation, weights, Scales>(n, parameters...),
-                                ScaleInMemory{scale});
+  const GatedFp8Tensor epilogue(gated_epilogue<Activation, weights>(n), ScaleInMemory{scale});
   gemm_body<c, GemmTranspose::nt, T>(q, a, w, gated_shape(m, n, k), epilogue, workspace);
 }
-template <Gemm c, class T, GatedWeights weights, class Activation, class Scales = epilogue::Nothing,
-          class... P>
+template <Gemm c, class T, GatedWeights weights, class Activation>
 __global__ void __launch_bounds__(GemmTma::kAddThreads)
     gemm_gated_fp8_tensor_add(Fp8Result* q, const __grid_constant__ hopper::TensorMap a,
                               const __grid_constant__ hopper::TensorMap w, int m, int n, int k,
-                              const float* scale, P... parameters, Workspace workspace) {
-  const GatedFp8Tensor epilogue(gated_epilogue<Activation, weights, Scales>(n, parameters...),
-                                ScaleInMemory{scale});
-  gemm_tma_add<c.tma(GemmTypes<T>::kOperands), GemmTranspose::nt, T>(q, a, w, gated_shape(m, n, k),
-                                                                     epilogue, workspace);
+                              const float* scale, Workspace workspace) {
+  const GatedFp8Tensor epilogue(gated_epilogue<Activation, weights>(n), ScaleInMemory{scale});
+  gemm_tma_add<c.tma(), GemmTranspose::nt, T>(q, a, w, gated_shape(m, n, k), epilogue, workspace);
 }
 
 #endif
