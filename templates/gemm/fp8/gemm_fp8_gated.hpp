@@ -6,31 +6,33 @@
 //   up[i][j]   = scales_a[i] * scales_w[n + j] * sum_l A[i][l] * Wu[j][l]
 //
 // A: [m][k], out: [m][n], both row-major without gaps. Wg and Wu, [n][k] each, are one array W in
-// either layout of gemm_gated.hpp, whose activations these are; interleave_gate_up.hpp has e4m3, too.
+// either layout of gemm_gated.hpp, whose activations these are; interleave_gate_up.hpp has e4m3,
+// too.
 //
 // Scales are floats in device memory, those that quantize.hpp writes, and are factors, as those of
 // gemm_fp8.hpp: 0, negative ones, infinities and NaNs have no special meaning.
 //   epilogue::TensorScales  one for A and one for W: scales_a[0], scales_w[0]
 //   epilogue::RowScales     scales_a[m]; scales_w[2 * n]: gate's n and then up's, in either layout
 //                           of W. Where gate and up have one scale each, repeat it.
-//   epilogue::BlockScales   of 1 x 128 of A and 128 x 128 of gate and of up, as kiln/block_scales.hpp
-//                           says: scales_w has scale_blocks(n) * (k / 128) of gate and then as many
-//                           of up, in either layout of W. With an n of a multiple of 128 they are
-//                           those of stacked W as one matrix of 2 * n rows. Sums of 128 k are
-//                           multiplied with the product of their scales and added in float, before
-//                           anything else. Another k than a multiple of 128 is a UserError.
+//   epilogue::BlockScales   of 1 x 128 of A and 128 x 128 of gate and of up, which lie as
+//                           kiln/block_scales.hpp says: scales_w has scale_blocks(n) * (k / 128) of
+//                           gate and then as many of up, in either layout of W. With an n of a
+//                           multiple of 128 they are those of stacked W as one matrix of 2 * n
+//                           rows. Sums of 128 k are multiplied with the product of their scales and
+//                           added in float, before anything else. Another k than a multiple of 128
+//                           is a UserError.
 //
 // Sums are those of gemm_fp8.hpp, by Fp8Sums; scales, activation and product are in float, and out
-// rounds once. An error of `e` in a scaled sum becomes at most e * (1.13 * |up| +
-// |activation(gate)|) in front of that rounding, with the shipped activations. A NaN among the
-// operands makes NaNs of all that it is summed to. With k = 0 all is activation(0) * 0, whatever
-// finite scales there are.
+// rounds once. Errors of at most e in both scaled sums become, in front of that rounding, at most
+// e * (1.13 * |up| + |activation(gate)| + 1.13 * e) with the activations of kiln/epilogue.hpp, none
+// of which is steeper. A NaN among the operands makes NaNs of all that it is summed to. With k = 0
+// all is activation(0) * 0, whatever finite scales there are.
 //
-// Tensor maps, and with them tensor cores, need sm_90, a k of a multiple of 16 and an n of a multiple
-// of 8; A, W and out must be aligned to 16 bytes then, and a launch with one that is not is a
-// UserError. Interleaved weights of another n may be read so where blocks share k. Other problems,
-// GPUs and the host have the simt body, which converts each element and is slow. Scales need no
-// alignment but a float's.
+// Tensor maps, and with them tensor cores, need sm_90, a k of a multiple of 16 and an n of a
+// multiple of 8; A, W and out must be aligned to 16 bytes then, and a launch with one that is not
+// is a UserError. Interleaved weights of another n may be read so where blocks share k. Other
+// problems, GPUs and the host have the simt body, which converts each element and is slow. Scales
+// need no alignment but a float's.
 //
 //   using kiln::epilogue::Silu, kiln::epilogue::RowScales;
 //   auto gated = runtime.tuned(kiln::templates::gemm_fp8_gated_kernel<Silu, RowScales>());

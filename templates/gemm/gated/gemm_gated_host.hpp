@@ -165,11 +165,11 @@ std::vector<Gemm> gated_configs(const GatedProblem& p, const DeviceLimits& d) {
   return gated_configs<T, most_sums, blocks>(p, plain);
 }
 
-/// What a sum becomes before the activation, of columns of which gate's are the first n and up's the
-/// next; null: it is left as it is.
+/// What a sum becomes before the activation, of columns of which gate's are the first n and up's
+/// the next; null: it is left as it is.
 using GatedFinish = std::function<float(float sum, const epilogue::Place& at)>;
-/// What is stored [m][n] before it is scaled and rounds. `T`: of A and W. `scales`: of blocks, gate's
-/// and then up's.
+/// What is stored [m][n] before it is scaled and rounds. `T`: of A and W. `scales`: of blocks,
+/// gate's and then up's.
 template <class T>
 std::vector<float> gated_values(const T* a, const T* w, GatedWeights weights,
                                 const GatedProblem& problem, float (*activation)(float),
@@ -222,8 +222,8 @@ kiln::detail::UntypedKernel<Gemm, GatedProblem> gated_rules(
   return kernel;
 }
 
-/// What all gated GEMMs are, whatever leaves them. `operands` and `results`: what they are called by
-/// those.
+/// What all gated GEMMs are, whatever leaves them. `operands` and `results`: what they are called
+/// by those.
 template <class T, bool blocks = false>
 kiln::detail::UntypedKernel<Gemm, GatedProblem> gated_common(const char* file, GatedWeights weights,
                                                              const HostActivation& activation,

@@ -4,10 +4,10 @@
 //   0 <= j < n, 0 <= l < k
 //
 // gate and up: [n][k]; out: [gated_rows(n)][k]; row-major without gaps, T = float, __half,
-// __nv_bfloat16 or e4m3. They are copied bit by bit; rows of out that neither gate nor up has are zeros. No
-// alignment is needed; rows of multiples of 16 bytes at addresses of such are moved 16 bytes at a
-// time. out may not overlap the others. For stacked weights w [2][n][k], gate is w and up is w + n
-// * k.
+// __nv_bfloat16 or e4m3. They are copied bit by bit; rows of out that neither gate nor up has are
+// zeros. No alignment is needed; rows of multiples of 16 bytes at addresses of such are moved 16
+// bytes at a time. out may not overlap the others. For stacked weights w [2][n][k], gate is w and
+// up is w + n * k.
 //
 //   auto interleave = runtime.tuned(kiln::templates::interleave_gate_up_kernel<kiln::bfloat16>());
 //   interleave(stream, out, gate, up, n, k);

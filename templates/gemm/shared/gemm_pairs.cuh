@@ -39,8 +39,8 @@ __device__ __forceinline__ GemmShape<false> gated_output(const GemmShape<false>&
   return c;
 }
 
-/// A thread's sums of as many columns of both kinds as pairs, in the layout of sums: what becomes of
-/// one is computed when it is stored, because all at once would take more registers.
+/// A thread's sums of as many columns of both kinds as pairs, in the layout of sums: what becomes
+/// of one is computed when it is stored, because all at once would take more registers.
 template <int kTiles>
 struct GatedSums {
   const float (&sums)[kTiles][4];
@@ -52,8 +52,8 @@ struct GatedSums {
   __device__ __forceinline__ Four operator[](int j) const { return {sums[2 * j], sums[2 * j + 1]}; }
 };
 
-/// What becomes of all of them, in the layout of sums. Elements e of 0 and 1 are in `row` of C, others
-/// in that 8 below; the thread's first column is `column`.
+/// What becomes of all of them, in the layout of sums. Elements e of 0 and 1 are in `row` of C,
+/// others in that 8 below; the thread's first column is `column`.
 template <int kTiles, class Epilogue>
 __device__ __forceinline__ void gated_results(float (&results)[kTiles / 2][4],
                                               const float (&sums)[kTiles][4],

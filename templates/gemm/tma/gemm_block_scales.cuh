@@ -13,8 +13,8 @@ namespace kiln::templates {
 /// later, they would keep the tensor cores waiting.
 /// "Rows" and "columns" are the product's, as in gemm_tma.hpp. Places outside of C have factors,
 /// too, which nothing is stored of.
-/// With `pairs` (gemm_pairs.hpp) the elements along n are C's, of which gate and up have scales apart:
-/// up's lie behind all of gate's.
+/// With `pairs` (gemm_pairs.hpp) the elements along n are C's, of which gate and up have scales
+/// apart: up's lie behind all of gate's.
 template <GemmTma c, bool pairs = false>
 class GemmTmaFactors {
  public:

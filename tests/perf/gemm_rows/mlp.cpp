@@ -1,6 +1,6 @@
 // Two-layer perceptrons in bf16 for scripts/mlp.py: y = relu(x * W1^T + b1) * W2^T + b2, and gated
-// ones, y = (silu(x * gate^T) * (x * up^T)) * down^T, also with 8-bit floats between their layers, and
-// the first layer of those in 8 bits with scales of rows, fused and apart.
+// ones, y = (silu(x * gate^T) * (x * up^T)) * down^T, also with 8-bit floats between their layers,
+// and the first layer of those in 8 bits with scales of rows, fused and apart.
 // See gemm_rows.cpp.
 #include <cstdio>
 #include <string>
@@ -73,8 +73,8 @@ void* mlp_open() {
 }
 
 /// `text` receives the winners of both layers. `kind`: 0 with ReLU and biases, 1 gated, 2 gated
-/// with 8-bit floats between the layers, and the launches that are apart, 3 the first layer of 8-bit
-/// floats, and its two launches.
+/// with 8-bit floats between the layers, and the launches that are apart, 3 the first layer of
+/// 8-bit floats, and its two launches.
 int mlp_tune(void* handle, int kind, int m, int hidden, int inner, double seconds, char* text,
              std::size_t size) {
   return for_python::attempt(mlp_trouble, [&] {

@@ -1,6 +1,6 @@
 // Gated GEMMs of 8-bit floats on the host target: exact on ragged sizes in both layouts of the
-// weights with each kind of scales, what zeros, NaNs and infinities become, the unfused way, verdicts
-// and refusals.
+// weights with each kind of scales, what zeros, NaNs and infinities become, the unfused way,
+// verdicts and refusals.
 #include <algorithm>
 #include <cmath>
 #include <limits>
