@@ -2,9 +2,11 @@
 """Kiln's two-layer perceptrons in bf16, tuned and untuned, against PyTorch, in the way of gemm_rows.py: that of the
 tutorials, y = relu(x W1 + b1) W2 + b2, against torch.compile of it, and gated ones, y = (silu(x G) * (x U)) D, against two
 products of cuBLAS with a compiled activation between them. gated_fp8 has 8-bit floats with scales of blocks between the layers,
-which the first one writes, against Kiln's own in three launches, of which one quantizes. Exits 77 without PyTorch and a GPU.
+which the first one writes, against Kiln's own in three launches, of which one quantizes. gated_eight is the first layer alone,
+of 8-bit floats with scales of rows, against Kiln's own GEMM of them and its activation in a launch apart. Exits 77 without
+PyTorch and a GPU.
 
-  mlp.py [--seconds S] [--limit S] [--only relu|gated|gated_fp8] LIBRARY [M,HIDDEN,INNER]...
+  mlp.py [--seconds S] [--limit S] [--only relu|gated|gated_fp8|gated_eight] LIBRARY [M,HIDDEN,INNER]...
 """
 import ctypes
 import statistics
@@ -86,14 +88,46 @@ def compare_fp8(kiln, shape, options):
                               f"untuned {untuned:.3f}\n    {winners}")
 
 
+def by_rows(m, hidden, scale=1.0):
+    """Random rows in 8 bits, their scales, and what they stand for."""
+    values = random_bf16(m, hidden, scale=scale).float()
+    scales = values.abs().amax(1) / 448
+    eight = (values / scales[:, None]).to(torch.float8_e4m3fn)
+    return eight, scales, eight.float() * scales[:, None]
+
+
+def compare_eight(kiln, shape, options):
+    m, hidden, inner = shape
+    winners = kiln.told("tune", 3, *shape, ctypes.c_double(options.seconds))
+    (x, of_x, x_is), (weights, of_weights, weights_are) = by_rows(m, hidden), by_rows(2 * inner, hidden, hidden**-0.5)
+    gate, up = torch.matmul(x_is, weights_are.t()).split(inner, -1)
+    expected = torch.nn.functional.silu(gate) * up
+    out, both = random_bf16(m, inner), random_bf16(m, 2 * inner)
+    arrays = out, both, x, weights, of_x, of_weights
+    works = [lambda which=which: kiln.launch("gated_eight", which, arrays, shape) for which in (2, 0, 1)]
+    for work in works:
+        out.fill_(float("nan"))
+        work()
+        error = ((out.float() - expected).norm() / expected.norm()).item()
+        if not error < 0.01:
+            raise RuntimeError(f"the results are off by {error:.3g} of their norm")
+    two, *others = in_turns(works, options.rounds)
+    tuned, untuned = (ratio(two, other) for other in others)
+    return (tuned, untuned), (f"two launches {statistics.median(two) * 1e6:.1f} us, tuned {tuned:.3f} times their speed, "
+                              f"untuned {untuned:.3f}\n    {winners}")
+
+
+COMPARE = {"gated_fp8": compare_fp8, "gated_eight": compare_eight}
+
+
 def main():
-    options = options_for(("relu", "gated", "gated_fp8"), 30).parse_args()
+    options = options_for(("relu", "gated", "gated_fp8", "gated_eight"), 30).parse_args()
     need_gpu()
     began, failures, kiln = time.monotonic(), 0, Session(options.library, "mlp")
-    for name, shapes in (("relu", RELU), ("gated", GATED), ("gated_fp8", GATED)):
+    for name, shapes in (("relu", RELU), ("gated", GATED), ("gated_fp8", GATED), ("gated_eight", GATED)):
         if options.only in (None, name):
             failures += run_rows(name, shapes, options, began, "{0[0]} rows, hidden {0[1]}, inner {0[2]}".format,
-                                 lambda shape, name=name: (compare_fp8(kiln, shape, options) if name == "gated_fp8"
+                                 lambda shape, name=name: (COMPARE[name](kiln, shape, options) if name in COMPARE
                                                            else compare(kiln, name, shape, options)))[0]
     sys.exit(1 if failures else 0)
 

@@ -113,6 +113,30 @@ void add_gated_product(Registry& registry, const HostActivation& activation, Gat
              [=](auto t) { return templates::gemm_gated_base<decltype(t)>(weights, activation); }));
 }
 
+/// Of 8-bit floats. `name`: of the GEMM.
+template <templates::Fp8Sums sums>
+void add_fp8_gated(Registry& registry, const HostActivation& activation, const std::string& name,
+                   templates::GatedScales scales) {
+  using templates::GatedScales;
+  const std::string word(activation.word);
+  const auto product = [&](const std::string& which) {
+    const std::string factors = scales == GatedScales::tensor ? "scale_a * scale_w * "
+                                : scales == GatedScales::rows
+                                    ? "scales_a[m] * scales_" + which + "[n] * "
+                                    : "";
+    return factors + "(A * " + which + "^T)[m][n]";
+  };
+  const std::string equation =
+      "out[m][n] = " + word + "(" + product("gate") + ") * " + product("up") +
+      (scales == GatedScales::blocks ? ", scales of 1 x 128 of A and 128 x 128 of gate and up"
+                                     : "");
+  for (const GatedWeights weights : {GatedWeights::stacked, GatedWeights::interleaved})
+    registry.add(
+        fp8(name + "_gated_" + word + suffix_of(weights), equation + layout_of(weights), [=] {
+          return templates::gemm_fp8_gated_base<sums>(weights, activation, scales).definition();
+        }));
+}
+
 void add_gated_fp8(Registry& registry, const HostActivation& activation, GatedWeights weights) {
   const std::string word(activation.word), name = "gemm_gated_" + word + "_fp8_";
   const std::string equation =
@@ -133,6 +157,13 @@ void add_gated(Registry& registry, const HostActivation& activation) {
   constexpr GatedWeights kLayouts[] = {GatedWeights::stacked, GatedWeights::interleaved};
   for (const GatedWeights weights : kLayouts) add_gated_product(registry, activation, weights);
   for (const GatedWeights weights : kLayouts) add_gated_fp8(registry, activation, weights);
+  using enum templates::Fp8Sums;
+  using enum templates::GatedScales;
+  add_fp8_gated<exact>(registry, activation, "gemm_fp8", tensor);
+  add_fp8_gated<exact>(registry, activation, "gemm_fp8_rows", rows);
+  add_fp8_gated<fast>(registry, activation, "gemm_fp8_fast", tensor);
+  add_fp8_gated<fast>(registry, activation, "gemm_fp8_rows_fast", rows);
+  add_fp8_gated<scaled>(registry, activation, "gemm_fp8_block", blocks);
   registry.add(
       family(name + "_mul", "out[r][h] = " + name + "(x[r][h]) * x[r][hidden + h]",
              [=](auto t) { return templates::gated_activation_base<decltype(t)>(activation); }));
@@ -154,8 +185,14 @@ void add_gated_gemms(Registry& registry) {
   add_gated(registry, known_activation<epilogue::Gelu>());
   add_gated(registry, known_activation<epilogue::GeluTanh>());
   add_gated(registry, known_activation<epilogue::Relu>());
-  registry.add(family("interleave_gate_up", "out = rows of gate and up, 8 of each in turn",
-                      [](auto t) { return templates::interleave_gate_up_kernel<decltype(t)>(); }));
+  const auto interleave = [](auto t) -> Define {
+    return [] { return templates::interleave_gate_up_base<decltype(t)>().definition(); };
+  };
+  registry.add(of_types("interleave_gate_up", "out = rows of gate and up, 8 of each in turn",
+                        {{"f32", interleave(float{})},
+                         {"f16", interleave(float16{})},
+                         {"bf16", interleave(bfloat16{})},
+                         {"e4m3", interleave(float8_e4m3{})}}));
 }
 
 void add_rows(Registry& registry) {

@@ -64,6 +64,10 @@ struct RowsFrom {
   int rows;  // of the operand
   __device__ bool inside(int row) const { return first + row < rows; }
   __device__ long long at(int row) const { return first + row; }
+  /// Of scales of B, also for a row outside of it.
+  __device__ int scale_block(int row) const {
+    return static_cast<int>(inside(row) ? at(row) : rows - 1) / kScaleBlock;
+  }
 };
 
 /// Starts copying kRows rows (those of RowsFrom, or like that) and the elements [l, l + block_k) of
@@ -173,7 +177,7 @@ struct SimtBody {
       for (int i = 0; i < c.tile_m; ++i)
 #pragma unroll
         for (int j = 0; j < c.tile_n / 2; ++j)
-          output.store_pair(out, value(i, j), value(i, j + c.tile_n / 2), row + i * c.units_m(),
+          output.store_pair(out, {value(i, j), value(i, j + c.tile_n / 2)}, row + i * c.units_m(),
                             column + j * c.units_n());
     } else {
       column += unit_n();
@@ -411,7 +415,7 @@ __device__ __forceinline__ void gemm_tile_by_slices(Out* out, const GemmOperand<
 
   [[maybe_unused]] const auto scales = [&] {
     if constexpr (kBlockScaled<T>)
-      return scales_of(epilogue.scales, shape, batch);
+      return scales_of(block_scales_in(epilogue), shape, batch);
     else
       return 0;
   }();
@@ -441,7 +445,7 @@ __device__ __forceinline__ void gemm_tile_by_slices(Out* out, const GemmOperand<
       if constexpr (c.stages > 1) copy_slice(slice + c.ahead());
       multiply();
       if constexpr (kBlockScaled<T>)
-        body.settle_scaled(scales, shape, row, column, slice * c.block_k);
+        body.settle_scaled(scales, shape, row, rows_of_b, slice * c.block_k);
     }
   }
   if constexpr (c.body == GemmBody::wgmma) body.template settle<0>();

@@ -13,10 +13,11 @@ template <Gemm c, class Simt>
 struct ScaledSimtBody : Simt {
   float scaled[c.tile_m][c.tile_n] = {};
 
-  /// Adds what has been multiplied of the slice at `l`. `scales`: scales_of the batch.
-  template <class Scales, class Shape>
+  /// Adds what has been multiplied of the slice at `l`. `scales`: scales_of the batch; `rows_of_b`:
+  /// RowsFrom, or like that.
+  template <class Scales, class Shape, class Rows>
   __device__ void settle_scaled(const Scales& scales, const Shape& shape, long long row,
-                                long long column, int l) {
+                                const Rows& rows_of_b, int l) {
     const int block = l / kScaleBlock, blocks = scale_blocks(shape.k);
     const float* const of_rows = scales.a + block * scale_leading(scales.rows);
     float of_row[c.tile_m];
@@ -25,8 +26,8 @@ struct ScaledSimtBody : Simt {
       of_row[i] = of_rows[inside(row + this->unit_m() + i * c.units_m(), shape.m)];
 #pragma unroll
     for (int j = 0; j < c.tile_n; ++j) {
-      const long long at = inside(column + this->unit_n() + j * c.units_n(), shape.n);
-      const float of_column = scales.b[at / kScaleBlock * blocks + block];
+      const long long at = rows_of_b.scale_block(this->unit_n() + j * c.units_n());
+      const float of_column = scales.b[at * blocks + block];
 #pragma unroll
       for (int i = 0; i < c.tile_m; ++i) {
         scaled[i][j] += total<c.vector>(this->sums[i][j]) * (of_row[i] * of_column);

@@ -37,12 +37,13 @@ __device__ void store_results(const float (&sums)[kTiles][4], T* out, const Outp
   if constexpr (Output::kQuantized) {
     output.epilogue.store_sums(sums, out, gated_output(output.shape), row, column / 16 * 8);
   } else if constexpr (Output::kPairs) {
-    float results[kTiles / 2][4];
-    gated_results(results, sums, output.epilogue);
+    // At once: what activations take in code would be there for each way to store.
     const auto shape = gated_output(output.shape);
+    column = column / 16 * 8 + column % 8;
+    float results[kTiles / 2][4];
+    gated_results(results, sums, output_of(shape, output.epilogue, 0), row, column);
     constexpr StoreSum kAsItIs{};
-    store_sums(results, out, GemmOutput<false, StoreSum>{shape, kAsItIs, 0}, row,
-               column / 16 * 8 + column % 8);
+    store_sums(results, out, GemmOutput<false, StoreSum>{shape, kAsItIs, 0}, row, column);
   } else {
     store_sums(sums, out, output, row, column);
   }

@@ -67,7 +67,7 @@ __device__ __forceinline__ void store_sum(Out* out, const GemmOutput<batched, Ep
   if (row >= output.shape.m) return;
   if constexpr (kGated<Epilogue>) {
     const int of_c = column / 16 * 8 + column % 8;
-    if (of_c < output.shape.ldc) output.store_pair(out, sum(0), sum(kGatedGroup), row, of_c);
+    if (of_c < output.shape.ldc) output.store_pair(out, {sum(0), sum(kGatedGroup)}, row, of_c);
   } else {
     if (column < output.shape.n) output.store(out, sum(0), row, column);
   }

@@ -5,6 +5,7 @@
 
 #include "gemm_test.hpp"
 #include "kiln/kernels/gemm_fp8.hpp"
+#include "kiln/kernels/gemm_fp8_gated.hpp"
 #include "kiln/kernels/gemm_gated.hpp"
 #include "kiln/kernels/gemm_gated_fp8.hpp"
 #include "kiln/kernels/interleave_gate_up.hpp"
@@ -40,6 +41,44 @@ TEST_CASE("gated gemm is right by each body", "[gpu][templates]") {
   check_each(runtime, gemm_gated_kernel<float16, GeluTanh>(), kGatedConfigs, kGated);
   for (const GatedProblem& p : kGated)
     CHECK(runtime.tuned(gemm_gated_kernel<float, Relu>()).verify(p).right);
+}
+
+TEST_CASE("gated gemm of 8-bit floats is right by each body", "[gpu][templates]") {
+  const kiln::Runtime runtime = untuned_runtime();
+  using kiln::epilogue::RowScales, kiln::epilogue::TensorScales;
+  std::vector<Gemm> exact{{pingpong, 128, 128, 128, 1, 128, 64, 8, 8},
+                          {pingpong, 64, 96, 128, 1, 64, 64, 8, 4, C::two_n},
+                          {pingpong, 64, 192, 128, 1, 64, 64, 8, 8, C::two_m, 1, true},
+                          {tma, 128, 192, 128, 1, 64, 64, 8, 8, C::two_m},
+                          {tma, 256, 128, 128, 1, 128, 64, 8, 4, C::two_n, 1, true},
+                          {tma, 64, 64, 128, 1, 64, 64, 8, 8, C::none, 2},
+                          {tma, 64, 16, 128, 1, 64, 64, 8, 8, C::none, 2, false, true},
+                          {tma, 128, 64, 128, 1, 128, 64, 8, 8, C::none, 1, false, true},
+                          {tma, 64, 16, 128, 1, 64, 64, 8, 8, C::split_4, 1, false, true},
+                          {tma, 128, 48, 128, 1, 64, 64, 8, 8, C::none, 1, false, true, 4},
+                          {tma, 64, 32, 128, 1, 64, 64, 8, 8, C::none, 1, false, true, 6, true}};
+  std::vector<Gemm> fast = exact;
+  fast.push_back({tma, 128, 256, 128, 1, 64, 64, 8, 8, C::two_m});
+  fast.push_back({tma, 64, 128, 256, 1, 64, 64, 8, 8, C::none, 2});
+  const std::vector<GatedProblem> problems{{1000, 264, 208}, {300, 520, 1024}, {5, 64, 64},
+                                           {16, 4096, 4096}, {200, 40, 80},    {40, 1003, 2048},
+                                           {1, 8, 16}};
+  check_each(runtime, gemm_fp8_gated_kernel<Silu, RowScales>(), exact, problems);
+  check_each(runtime, gemm_fp8_gated_kernel<Gelu, TensorScales, GatedWeights::interleaved>(), exact,
+             problems);
+  check_each(runtime,
+             gemm_fp8_gated_kernel<GeluTanh, RowScales, GatedWeights::stacked, Fp8Sums::fast>(),
+             fast, problems);
+  const std::vector<GatedProblem> of_blocks{{1000, 264, 256}, {300, 520, 1024}, {5, 64, 128},
+                                            {16, 4096, 4096}, {200, 200, 384},  {40, 1003, 4096},
+                                            {1, 8, 128}};
+  check_each(runtime, gemm_fp8_block_gated_kernel<Silu>(), exact, of_blocks);
+  check_each(runtime, gemm_fp8_block_gated_kernel<Gelu, GatedWeights::interleaved>(), exact,
+             of_blocks);
+  CHECK(runtime.tuned(gemm_fp8_block_gated_kernel<Relu>()).verify({33, 75, 256}).right);
+  for (const GatedProblem& p : {GatedProblem{100, 75, 130}, {1, 1, 1}, {33, 40, 50}})
+    CHECK(runtime.tuned(gemm_fp8_gated_kernel<Relu, RowScales>()).verify(p).right);
+  CHECK(runtime.tuned(interleave_gate_up_kernel<kiln::float8_e4m3>()).verify({1003, 1008}).right);
 }
 
 TEST_CASE("gated gemm to 8-bit floats is right by each body", "[gpu][templates]") {

@@ -44,26 +44,39 @@ constexpr Space<InterleaveGateUp, GateUpRows> interleave_space() {
 
 template <class T>
 std::vector<float> gated_values(const T* a, const T* w, GatedWeights weights,
-                                const GatedProblem& problem, float (*activation)(float)) {
+                                const GatedProblem& problem, float (*activation)(float),
+                                const GatedFinish& finish, const GemmBlockScales* scales) {
   const auto [m, n, k] = problem;
-  if (n <= 0) return {};
-  // The product in the order that W has, whose columns are found for each of out's.
-  const bool stacked = weights == GatedWeights::stacked;
+  if (n <= 0 || m <= 0) return {};
+  const auto width = static_cast<std::size_t>(n), depth = static_cast<std::size_t>(k);
+  std::vector<T> rows;  // of gate and of up, apart
+  if (weights == GatedWeights::interleaved) {
+    for (const int first : {0, kGatedGroup})
+      for (int j = 0; j < n; ++j) {
+        const GemmStride row = j / kGatedGroup * 2 * kGatedGroup + first + j % kGatedGroup;
+        rows.insert(rows.end(), w + row * k, w + row * k + k);
+      }
+    w = rows.data();
+  }
   GemmShape<true> p = gated_shape(m, n, k).general();
-  if (stacked) p.n = 2 * n;
-  const auto width = static_cast<std::size_t>(p.n);
-  std::vector<float> product(static_cast<std::size_t>(m) * width), values;
-  gemm_sums<T>(
-      GemmTranspose::nt, p, a, w, [&](const float* sums, int, int row, int column, int count) {
-        std::copy_n(sums, count, product.data() + static_cast<std::size_t>(row) * width + column);
-      });
-  values.reserve(static_cast<std::size_t>(m) * static_cast<std::size_t>(n));
-  for (int i = 0; i < m; ++i)
-    for (int j = 0; j < n; ++j) {
-      const float* const row = product.data() + static_cast<std::size_t>(i) * width;
-      const int gate = stacked ? j : j / kGatedGroup * 2 * kGatedGroup + j % kGatedGroup;
-      values.push_back(activation(row[gate]) * row[gate + (stacked ? n : kGatedGroup)]);
-    }
+  p.n = n;
+  std::vector<float> values(static_cast<std::size_t>(m) * width), ups(values.size());
+  const auto product = [&](std::vector<float>& to, int first) {
+    const auto store = [&](const float* sums, int, int row, int column, int count) {
+      for (int j = 0; j < count; ++j)
+        to[static_cast<std::size_t>(row) * width + static_cast<std::size_t>(column + j)] =
+            finish ? finish(sums[j], {row, first + column + j, 0, 0}) : sums[j];
+    };
+    GemmBlockScales of_blocks{};
+    if (scales != nullptr)
+      of_blocks = {scales->a,
+                   scales->b + (first == 0 ? 0 : GemmStride{scale_blocks(n)} * scale_blocks(k))};
+    gemm_sums<T>(kGatedOp, p, a, w + static_cast<std::size_t>(first) * depth, store,
+                 scales != nullptr ? &of_blocks : nullptr);
+  };
+  product(values, 0);
+  product(ups, n);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = activation(values[i]) * ups[i];
   return values;
 }
 
@@ -72,16 +85,7 @@ UntypedKernel<Gemm, GatedProblem> gemm_gated_base(GatedWeights weights,
                                                   const HostActivation& activation) {
   auto kernel = gated_common<T>("gemm/gated/gemm_gated.cuh", weights, activation, "",
                                 gated_traffic<OfSize<T>>);
-  if constexpr (sizeof(T) == 2)
-    kernel.maps.insert(kernel.maps.begin(),
-                       {.argument = 0,
-                        .map =
-                            [](const Gemm& c, const GatedProblem& p) {
-                              GemmShape<false> of_c = gated_product(p);
-                              of_c.n = p.n;
-                              return c_map<T>(gated_results_of(c.tma()), of_c);
-                            },
-                        .only_if = [](const Gemm& c) { return gated_by_map(c); }});
+  if constexpr (sizeof(T) == 2) kernel.maps.insert(kernel.maps.begin(), gated_result_map<T>());
   kernel.workload = [weights](const GatedProblem& p, Workload& w) {
     w.output<T>(static_cast<std::size_t>(p.m) * static_cast<std::size_t>(p.n));
     add_gated_operands<T>(weights, p, w);
@@ -96,70 +100,66 @@ UntypedKernel<Gemm, GatedProblem> gemm_gated_base(GatedWeights weights,
 }
 
 template <class T>
-InterleaveGateUpKernel<T> interleave_gate_up_kernel() {
-  return {.name = "interleave_gate_up",
-          .source = {.file = templates_dir() / "gemm/gated/interleave_gate_up.cuh"},
-          .entry = "kiln::templates::interleave_gate_up",
-          .config_type = "kiln::templates::InterleaveGateUp",
-          .types = {device_name<T>()},
-          .space = interleave_space(),
-          .launch =
-              [](const InterleaveGateUp& c, const GateUpRows& p) {
-                return Launch{
-                    {c.grid(p.n, p.k)}, {static_cast<unsigned>(c.threads())}, c.shared_bytes()};
-              },
-          .problem =
-              [](T* out, const T* gate, const T* up, int n, int k) {
-                using namespace gemm_detail;
-                const GemmStride rows = n;
-                const GemmArea area = gemm_area(out, gated_rows(n) * k, 1, k, k);
-                for (const T* const from : {gate, up})
-                  if (overlap(area, gemm_area(from, rows * k, 1, k, k)))
-                    throw UserError("interleave_gate_up: out overlaps gate or up");
-                return GateUpRows{n, k};
-              },
-          .relations = {{3, "n"}, {4, "k"}},
-          .bucket =
-              [](const GateUpRows& p) {
-                if (p.n < 0 || p.k < 0) throw UserError("interleave_gate_up: n or k is negative");
-                return p;
-              },
-          .workload =
-              [](const GateUpRows& p, Workload& w) {
-                const auto k = static_cast<std::size_t>(p.k), n = static_cast<std::size_t>(p.n);
-                w.output<T>(static_cast<std::size_t>(gated_rows(p.n)) * k);
-                w.input<T>(n * k).template input<T>(n * k).scalar(p.n).scalar(p.k);
-              },
-          .reference =
-              [](T* out, const T* gate, const T* up, int n, int k) {
-                for (GemmStride row = 0; row < gated_rows(n); ++row) {
-                  const GemmStride in_group = row % (2 * kGatedGroup);
-                  const GemmStride from =
-                      row / (2 * kGatedGroup) * kGatedGroup + in_group % kGatedGroup;
-                  T* const to = out + row * k;
-                  if (from < n)
-                    std::copy_n((in_group < kGatedGroup ? gate : up) + from * k, k, to);
-                  else
-                    std::fill_n(to, k, T(0.0f));
-                }
-              },
-          .tolerance = {.relative = 0, .absolute = 0},
-          .bytes =
-              [](const GateUpRows& p) {
-                return sizeof(T) * 1.0 * p.k * (2.0 * p.n + static_cast<double>(gated_rows(p.n)));
-              },
-          .numerics = [](const InterleaveGateUp&, const GateUpRows&) { return "copies"; }};
+UntypedKernel<InterleaveGateUp, GateUpRows> interleave_gate_up_base() {
+  UntypedKernel<InterleaveGateUp, GateUpRows> kernel{
+      {.name = "interleave_gate_up",
+       .source = {.file = templates_dir() / (sizeof(T) == 1 ? "gemm/fp8/interleave_gate_up_fp8.cuh"
+                                                            : "gemm/gated/interleave_gate_up.cuh")},
+       .entry = "kiln::templates::interleave_gate_up",
+       .config_type = "kiln::templates::InterleaveGateUp",
+       .types = {device_name<T>()},
+       .space = interleave_space(),
+       .launch =
+           [](const InterleaveGateUp& c, const GateUpRows& p) {
+             return Launch{
+                 {c.grid(p.n, p.k)}, {static_cast<unsigned>(c.threads())}, c.shared_bytes()};
+           },
+       .relations = {{3, "n"}, {4, "k"}},
+       .bucket =
+           [](const GateUpRows& p) {
+             if (p.n < 0 || p.k < 0) throw UserError("interleave_gate_up: n or k is negative");
+             return p;
+           },
+       .workload =
+           [](const GateUpRows& p, Workload& w) {
+             const auto k = static_cast<std::size_t>(p.k), n = static_cast<std::size_t>(p.n);
+             w.output<T>(static_cast<std::size_t>(gated_rows(p.n)) * k);
+             w.input<T>(n * k).template input<T>(n * k).scalar(p.n).scalar(p.k);
+           },
+       .tolerance = {.relative = 0, .absolute = 0},
+       .bytes =
+           [](const GateUpRows& p) {
+             return sizeof(T) * 1.0 * p.k * (2.0 * p.n + static_cast<double>(gated_rows(p.n)));
+           },
+       .numerics = [](const InterleaveGateUp&, const GateUpRows&) { return "copies"; }}};
+  kernel.computed_by([](T* out, const T* gate, const T* up, int n, int k) {
+    for (GemmStride row = 0; row < gated_rows(n); ++row) {
+      const GemmStride in_group = row % (2 * kGatedGroup);
+      const GemmStride from = row / (2 * kGatedGroup) * kGatedGroup + in_group % kGatedGroup;
+      T* const to = out + row * k;
+      if (from < n)
+        std::copy_n((in_group < kGatedGroup ? gate : up) + from * k, k, to);
+      else
+        std::fill_n(to, k, T(0.0f));
+    }
+  });
+  return kernel;
 }
 
 #define KILN_GATED(T)                                                                             \
   template std::vector<float> gated_values(const T*, const T*, GatedWeights, const GatedProblem&, \
-                                           float (*)(float));                                     \
+                                           float (*)(float), const GatedFinish&,                  \
+                                           const GemmBlockScales*);                               \
   template UntypedKernel<Gemm, GatedProblem> gemm_gated_base<T>(GatedWeights,                     \
                                                                 const HostActivation&);           \
-  template InterleaveGateUpKernel<T> interleave_gate_up_kernel();
+  template UntypedKernel<InterleaveGateUp, GateUpRows> interleave_gate_up_base<T>();
 KILN_GATED(float)
 KILN_GATED(float16)
 KILN_GATED(bfloat16)
 #undef KILN_GATED
+template std::vector<float> gated_values(const float8_e4m3*, const float8_e4m3*, GatedWeights,
+                                         const GatedProblem&, float (*)(float), const GatedFinish&,
+                                         const GemmBlockScales*);
+template UntypedKernel<InterleaveGateUp, GateUpRows> interleave_gate_up_base<float8_e4m3>();
 
 }  // namespace kiln::templates

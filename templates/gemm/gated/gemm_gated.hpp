@@ -5,8 +5,9 @@
 //   0 <= i < m, 0 <= j < n, 0 <= l < k
 //
 // A: [m][k], out: [m][n], both row-major without gaps, as gate and up [n][k] are, of T = float,
-// __half or __nv_bfloat16. Sums, activation and product are in float; out rounds once. With k = 0
-// all is activation(0) * 0. The down projection is a plain GEMM (gemm.hpp) of `out`.
+// __half or __nv_bfloat16; gemm_fp8_gated.hpp has 8-bit floats. Sums, activation and product are in
+// float; out rounds once. With k = 0 all is activation(0) * 0. The down projection is a plain GEMM
+// (gemm.hpp) of `out`.
 //
 // Activation is one of kiln/epilogue.hpp without parameters: Silu, Gelu (exact), GeluTanh, Relu, or
 // one of your own. A NaN or infinity among the sums goes through both factors as float arithmetic

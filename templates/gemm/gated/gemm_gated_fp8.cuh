@@ -20,8 +20,8 @@ __global__ void __launch_bounds__(c.threads(), c.plain() ? 0 : 1)
                           const __grid_constant__ GemmArgument<c.uses_tma(), const T> w, int m,
                           int n, int k, const float* scale) {
   static_assert(takes_pairs(c), "a thread has gate and up of each of its columns");
-  gemm_body<c, GemmTranspose::nt, T>(q, a, w, gated_shape(m, n, k),
-                                     GatedFp8Tensor<Activation, weights>(ScaleInMemory{scale}));
+  const GatedFp8Tensor epilogue(gated_epilogue<Activation, weights>(n), ScaleInMemory{scale});
+  gemm_body<c, GemmTranspose::nt, T>(q, a, w, gated_shape(m, n, k), epilogue);
 }
 
 template <Gemm c, class T, GatedWeights weights, class Activation>
@@ -31,8 +31,8 @@ __global__ void __launch_bounds__(c.threads(), c.plain() ? 0 : 1)
                           const __grid_constant__ GemmArgument<c.uses_tma(), const T> w, int m,
                           int n, int k, float* scales) {
   static_assert(takes_scale_blocks(c), "a tile has 256 columns of gate and up");
-  gemm_body<c, GemmTranspose::nt, T>(q, a, w, gated_shape(m, n, k),
-                                     GatedFp8Blocks<Activation, weights>(scales));
+  const GatedFp8Blocks epilogue(gated_epilogue<Activation, weights>(n), scales);
+  gemm_body<c, GemmTranspose::nt, T>(q, a, w, gated_shape(m, n, k), epilogue);
 }
 
 #ifndef KILN_HOST_TARGET
@@ -46,18 +46,16 @@ __global__ void __launch_bounds__(c.threads(), 1)
                           const __grid_constant__ hopper::TensorMap w, int m, int n, int k,
                           const float* scale, Workspace workspace) {
   static_assert(takes_pairs(c), "a thread has gate and up of each of its columns");
-  gemm_body<c, GemmTranspose::nt, T>(q, a, w, gated_shape(m, n, k),
-                                     GatedFp8Tensor<Activation, weights>(ScaleInMemory{scale}),
-                                     workspace);
+  const GatedFp8Tensor epilogue(gated_epilogue<Activation, weights>(n), ScaleInMemory{scale});
+  gemm_body<c, GemmTranspose::nt, T>(q, a, w, gated_shape(m, n, k), epilogue, workspace);
 }
 template <Gemm c, class T, GatedWeights weights, class Activation>
 __global__ void __launch_bounds__(GemmTma::kAddThreads)
     gemm_gated_fp8_tensor_add(Fp8Result* q, const __grid_constant__ hopper::TensorMap a,
                               const __grid_constant__ hopper::TensorMap w, int m, int n, int k,
                               const float* scale, Workspace workspace) {
-  gemm_tma_add<c.tma(), GemmTranspose::nt, T>(
-      q, a, w, gated_shape(m, n, k), GatedFp8Tensor<Activation, weights>(ScaleInMemory{scale}),
-      workspace);
+  const GatedFp8Tensor epilogue(gated_epilogue<Activation, weights>(n), ScaleInMemory{scale});
+  gemm_tma_add<c.tma(), GemmTranspose::nt, T>(q, a, w, gated_shape(m, n, k), epilogue, workspace);
 }
 
 #endif

@@ -11,9 +11,8 @@ __global__ void __launch_bounds__(c.threads(), 1)
     gemm_gated_fp8_tensor_tma(Fp8Result* q, const __grid_constant__ hopper::TensorMap a,
                               const __grid_constant__ hopper::TensorMap w, int m, int n, int k,
                               const float* scale, Workspace workspace) {
-  gemm_tma_body<c, GemmTranspose::nt, T>(q, a, w, gated_shape(m, n, k),
-                                         GatedFp8Tensor<Activation, weights>(ScaleInMemory{scale}),
-                                         workspace);
+  const GatedFp8Tensor epilogue(gated_epilogue<Activation, weights>(n), ScaleInMemory{scale});
+  gemm_tma_body<c, GemmTranspose::nt, T>(q, a, w, gated_shape(m, n, k), epilogue, workspace);
 }
 
 template <GemmTma c, class T, GatedWeights weights, class Activation>
@@ -21,8 +20,8 @@ __global__ void __launch_bounds__(c.threads(), 1)
     gemm_gated_fp8_blocks_tma(Fp8Result* q, const __grid_constant__ hopper::TensorMap a,
                               const __grid_constant__ hopper::TensorMap w, int m, int n, int k,
                               float* scales) {
-  gemm_tma_body<c, GemmTranspose::nt, T>(q, a, w, gated_shape(m, n, k),
-                                         GatedFp8Blocks<Activation, weights>(scales), Workspace{});
+  const GatedFp8Blocks epilogue(gated_epilogue<Activation, weights>(n), scales);
+  gemm_tma_body<c, GemmTranspose::nt, T>(q, a, w, gated_shape(m, n, k), epilogue, Workspace{});
 }
 
 }  // namespace kiln::templates

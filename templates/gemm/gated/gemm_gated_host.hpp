@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
@@ -35,7 +36,7 @@ constexpr Space<Gemm, GatedProblem> gated_values() {
         [](const Gemm& c, const GatedProblem&, const DeviceLimits&) { return takes_pairs(c); });
   } else {
     constexpr int kColumns = kPairsOfScale;
-    constexpr bool kTwoBytes = sizeof(T) == 2;
+    constexpr bool kTwoBytes = sizeof(GemmOperand<T>) == 2;
     return values
         .default_on(Target::Kind::cuda,
                     kTwoBytes ? plain_config(GemmBody::mma, 64, kColumns, 32, 3, 32, 32, 8)
@@ -71,19 +72,20 @@ Space<Gemm, GatedProblem> gated_space(GatedWeights weights) {
 /// Stacked weights as [n / 8][gate, up][8][k]: a box is what the same rows of interleaved ones are.
 template <class T>
 TensorMap stacked_map(const Gemm& c, const GemmShape<false>& p) {
-  const GemmTma t = c.tma();
+  const GemmTma t = c.tma(GemmTypes<T>::kOperands);
   const GemmStride n = p.ldc, group = kGatedGroup;
-  return TensorMap::tiled<T>({.size = {p.k, group, 2, n / group},
-                              .stride = {p.ldb, n * p.ldb, group * p.ldb},
-                              .box = {t.box_k(), group, 2, b_box(t, kGatedOp, p) / (2 * group)},
-                              .swizzle = Swizzle::bytes128,
-                              .l2_bytes = 256});
+  return TensorMap::tiled<GemmOperand<T>>(
+      {.size = {p.k, group, 2, n / group},
+       .stride = {p.ldb, n * p.ldb, group * p.ldb},
+       .box = {t.box_k(), group, 2, b_box(t, kGatedOp, p) / (2 * group)},
+       .swizzle = Swizzle::bytes128,
+       .l2_bytes = 256});
 }
 
 /// Of A and W.
 template <class T>
 std::vector<TypedMapRule<Gemm, GatedProblem>> gated_operand_maps(GatedWeights weights) {
-  if constexpr (sizeof(T) > 2) {
+  if constexpr (sizeof(GemmOperand<T>) > 2) {
     return {};
   } else {
     constexpr auto uses_tma = [](const Gemm& c) { return c.uses_tma(); };
@@ -104,10 +106,23 @@ std::vector<TypedMapRule<Gemm, GatedProblem>> gated_operand_maps(GatedWeights we
   }
 }
 
+/// Of out, whose elements have 2 bytes.
+template <class T>
+TypedMapRule<Gemm, GatedProblem> gated_result_map() {
+  return {.argument = 0,
+          .map =
+              [](const Gemm& c, const GatedProblem& p) {
+                GemmShape<false> of_c = gated_product(p);
+                of_c.n = p.n;
+                return c_map<T>(gated_results_of(c.tma(GemmTypes<T>::kOperands)), of_c);
+              },
+          .only_if = [](const Gemm& c) { return gated_by_map(c); }};
+}
+
 /// Bytes of A and the weights.
 template <class T>
 double gated_operand_bytes(const GatedProblem& p) {
-  return sizeof(T) * (1.0 * p.m * p.k + 2.0 * p.n * p.k);
+  return sizeof(GemmOperand<T>) * (1.0 * p.m * p.k + 2.0 * p.n * p.k);
 }
 
 /// A and the weights, as all gated GEMMs read them.
@@ -117,16 +132,18 @@ void add_gated_operands(GatedWeights weights, const GatedProblem& p, Workload& w
              k = static_cast<std::size_t>(p.k);
   const auto rows =
       weights == GatedWeights::stacked ? 2 * n : static_cast<std::size_t>(gated_rows(p.n));
-  w.input<T>(m * k).template input<T>(rows * k);
+  w.input<GemmOperand<T>>(m * k).template input<GemmOperand<T>>(rows * k);
   w.scalar(p.m).scalar(p.n).scalar(p.k);
 }
 
-inline GatedProblem gated_bucket(const GatedProblem& p) {
+template <class T>
+GatedProblem gated_bucket(const GatedProblem& p) {
   check_sizes(gated_product({p.m, std::min(p.n, kMostGated), p.k}).general());
   if (p.n < 0) throw UserError("gemm: n is negative");
   if (p.n > kMostGated)
     throw UserError("gemm: n is " + std::to_string(p.n) +
                     ", and a gated product has at most 2^29 columns");
+  check_blocks<T>({p.m, p.n, p.k});
   return {row_bucket(p.m), p.n, p.k};
 }
 
@@ -136,8 +153,8 @@ inline constexpr int kFewSums = 144;
 template <class T, int most_sums, bool blocks = false>
 std::vector<Gemm> gated_configs(const GatedProblem& p, const DeviceLimits& d) {
   auto configs =
-      gemm_configs(kGatedOp, gated_product(p).general(), sizeof(T), GemmOperands::two_bytes, d,
-                   blocks ? GemmTiles::with_wide : GemmTiles::usual);
+      gemm_configs(kGatedOp, gated_product(p).general(), sizeof(GemmOperand<T>),
+                   GemmTypes<T>::kOperands, d, blocks ? GemmTiles::with_wide : GemmTiles::usual);
   std::erase_if(configs, [](const Gemm& c) {
     return !(blocks ? takes_scale_blocks(c) : takes_pairs(c)) ||
            (c.uses_tma() && c.tma().sums() > most_sums);
@@ -148,17 +165,24 @@ std::vector<Gemm> gated_configs(const GatedProblem& p, const DeviceLimits& d) {
   return gated_configs<T, most_sums, blocks>(p, plain);
 }
 
-/// What is stored [m][n] before it is scaled and rounds.
+/// What a sum becomes before the activation, of columns of which gate's are the first n and up's
+/// the next; null: it is left as it is.
+using GatedFinish = std::function<float(float sum, const epilogue::Place& at)>;
+/// What is stored [m][n] before it is scaled and rounds. `T`: of A and W. `scales`: of blocks,
+/// gate's and then up's.
 template <class T>
 std::vector<float> gated_values(const T* a, const T* w, GatedWeights weights,
-                                const GatedProblem& problem, float (*activation)(float));
+                                const GatedProblem& problem, float (*activation)(float),
+                                const GatedFinish& finish = {},
+                                const GemmBlockScales* scales = nullptr);
 
 /// What does not depend on the type of elements, but on their size. `traffic`: bytes.
 template <class T, bool blocks>
 kiln::detail::UntypedKernel<Gemm, GatedProblem> gated_rules(
     GatedWeights weights, bool few_sums, const std::string& entry,
     double (*traffic)(const GatedProblem&)) {
-  constexpr auto kOperands = GemmOperands::two_bytes;
+  constexpr auto kOperands = GemmTypes<T>::kOperands;
+  constexpr int kOperandBytes = sizeof(GemmOperand<T>);
   kiln::detail::UntypedKernel<Gemm, GatedProblem> kernel{
       {.space = gated_space<T, blocks>(weights)}};
   kernel.entry = "kiln::templates::" + entry;
@@ -181,31 +205,35 @@ kiln::detail::UntypedKernel<Gemm, GatedProblem> gated_rules(
                      .only_if = [](const Gemm& c) { return c.later; }}};
   }
   kernel.relations = {{3, "m"}, {4, "n"}, {5, "k"}};
-  kernel.bucket = gated_bucket;
-  kernel.device_reference =
-      DeviceReference{.config = "", .problem = {{"m", 192}, {"n", blocks ? 264 : 104}, {"k", 136}}};
+  kernel.bucket = gated_bucket<T>;
+  kernel.device_reference = DeviceReference{
+      .config = "",
+      .problem = {{"m", 192}, {"n", blocks ? 264 : 104}, {"k", kBlockScaled<T> ? 384 : 136}}};
   kernel.flops = [](const GatedProblem& p) { return 4.0 * p.m * p.n * p.k; };
   kernel.bytes = traffic;
   kernel.cost = [traffic](const Gemm& c, const GatedProblem& p, const DeviceLimits& d) {
-    return gemm_cost(c, gated_product(p).sizes(), traffic(p), sizeof(T), kOperands,
+    return gemm_cost(c, gated_product(p).sizes(), traffic(p), kOperandBytes, kOperands,
                      registers(c, kOperands), d, 0.5);
   };
   kernel.untuned_by_cost = [](const DeviceLimits& d) {
-    return sizeof(T) <= 2 && d.compute_capability == 90;
+    return kOperandBytes <= 2 && d.compute_capability == 90;
   };
   kernel.numerics = [](const Gemm& c, const GatedProblem&) { return order_of_sums(c); };
   return kernel;
 }
 
-/// What all gated GEMMs are, whatever leaves them. `results`: what they are called by that.
+/// What all gated GEMMs are, whatever leaves them. `operands` and `results`: what they are called
+/// by those.
 template <class T, bool blocks = false>
-kiln::detail::UntypedKernel<Gemm, GatedProblem> gated_common(
-    const char* file, GatedWeights weights, const HostActivation& activation,
-    const std::string& results, double (*traffic)(const GatedProblem&)) {
+kiln::detail::UntypedKernel<Gemm, GatedProblem> gated_common(const char* file, GatedWeights weights,
+                                                             const HostActivation& activation,
+                                                             const std::string& results,
+                                                             double (*traffic)(const GatedProblem&),
+                                                             const std::string& operands = "") {
   const bool stacked = weights == GatedWeights::stacked;
   auto kernel = gated_rules<OfSize<T>, blocks>(weights, !activation.takes_few_registers(),
                                                "gemm_gated" + results, traffic);
-  kernel.name = std::string("gemm_gated") + (activation.word.empty() ? "" : "_") +
+  kernel.name = "gemm" + operands + "_gated" + (activation.word.empty() ? "" : "_") +
                 std::string(activation.word) + results + (stacked ? "" : "_interleaved");
   kernel.source = {.file = templates_dir() / file};
   kernel.types = {

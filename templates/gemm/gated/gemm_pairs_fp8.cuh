@@ -102,20 +102,21 @@ __device__ __forceinline__ void store_fp8_row(Fp8Result* q, Values values, float
   for (int j = kBy8; j < kTiles; ++j) store_fp8_pair(q, pair(j), c, row, column + j * 8 + lane * 2);
 }
 
-/// A thread's products of pairs of sums in its rows of a tile, and their largest magnitudes: NaNs,
-/// and columns outside of C, do not count. Elements e of 0 and 1 are in a row, others in that 8
-/// below. `left`: C's columns from the first one of the thread's on.
+/// A thread's products of pairs of sums in its rows of a tile, as gated_results has them, and their
+/// largest magnitudes in the row and in that 8 below: NaNs, and columns outside of C, do not count.
 template <int kTiles, class Epilogue>
 __device__ __forceinline__ void gated_magnitudes(float (&results)[kTiles / 2][4], float (&most)[2],
                                                  const float (&sums)[kTiles][4],
-                                                 const Epilogue& epilogue, long long left) {
-  gated_results(results, sums, epilogue);
+                                                 const GemmOutput<false, Epilogue>& c,
+                                                 long long row, long long column) {
+  gated_results(results, sums, c, row, column);
   most[0] = most[1] = 0.0f;
 #pragma unroll
   for (int j = 0; j < kTiles / 2; ++j)
 #pragma unroll
     for (int e = 0; e < 4; ++e)
-      if (j * 8 + e % 2 < left) most[e / 2] = fmaxf(most[e / 2], fabsf(results[j][e]));
+      if (column + j * 8 + e % 2 < c.shape.n)
+        most[e / 2] = fmaxf(most[e / 2], fabsf(results[j][e]));
 #pragma unroll
   for (int apart = 1; apart <= 2; apart *= 2)
 #pragma unroll
@@ -162,19 +163,20 @@ struct KnownFactor {
   __device__ __forceinline__ float factor() const { return known; }
 };
 
-/// The epilogue of a gated product with one scale.
-template <class Activation, GatedWeights weights, class Scale = ScaleInMemory>
-struct GatedFp8Tensor : Gated<Activation, weights> {
+/// The epilogue of a gated product, `Product`, with one scale.
+template <class Product, class Scale = ScaleInMemory>
+struct GatedFp8Tensor : Product {
   static constexpr bool kQuantizes = true;
   Scale scale;
 
-  __device__ __forceinline__ explicit GatedFp8Tensor(Scale of) : scale(of) {}
+  __device__ __forceinline__ GatedFp8Tensor(const Product& product, Scale of)
+      : Product(product), scale(of) {}
   __device__ __forceinline__ float factor() const { return scale.factor(); }
-  __device__ __forceinline__ GatedFp8Tensor<Activation, weights, KnownFactor> ready() const {
-    return GatedFp8Tensor<Activation, weights, KnownFactor>(KnownFactor{factor()});
+  __device__ __forceinline__ GatedFp8Tensor<Product, KnownFactor> ready() const {
+    return {*this, KnownFactor{factor()}};
   }
-  __device__ __forceinline__ void store(Fp8Result* to, float gate, float up) const {
-    store_fp8(to, (*this)(gate, up) * factor());
+  __device__ __forceinline__ void store(Fp8Result* to, float result) const {
+    store_fp8(to, result * factor());
   }
   /// Of 16 rows on tensor cores; `column`: C's first.
   template <int kTiles>
@@ -182,22 +184,29 @@ struct GatedFp8Tensor : Gated<Activation, weights> {
                                              const GemmShape<false>& c, long long row,
                                              long long column) const {
     const float by = factor();
+    const GatedSums<kTiles> pairs{sums};
+    const GemmOutput<false, GatedFp8Tensor> output{c, *this, 0};
+    const int lane = static_cast<int>(threadIdx.x) % 4;
 #pragma unroll
     for (int h = 0; h < 2; ++h)
       store_fp8_row<kTiles / 2>(
           q,
-          [&](int j, int e) { return (*this)(sums[2 * j][2 * h + e], sums[2 * j + 1][2 * h + e]); },
+          [&](int j, int e) {
+            return output.finished_near(pairs[j][2 * h + e], static_cast<int>(row) + 8 * h,
+                                        static_cast<int>(column) + j * 8 + lane * 2 + e);
+          },
           by, c, row + 8 * h, column);
   }
 };
 
 /// And with scales of blocks, which it writes.
-template <class Activation, GatedWeights weights>
-struct GatedFp8Blocks : Gated<Activation, weights> {
+template <class Product>
+struct GatedFp8Blocks : Product {
   static constexpr bool kQuantizes = true, kScalesBlocks = true;
   float* scales;
 
-  __device__ __forceinline__ explicit GatedFp8Blocks(float* to) : scales(to) {}
+  __device__ __forceinline__ GatedFp8Blocks(const Product& product, float* to)
+      : Product(product), scales(to) {}
   /// Of rows of a product; `column`: of C.
   __device__ __forceinline__ void store_scale(float scale, long long row, long long column,
                                               const GemmShape<false>& shape) const {
@@ -213,13 +222,17 @@ struct GatedFp8Blocks : Gated<Activation, weights> {
     const RowMaxima<c.block_m, c.threads()> maxima(shared);
     maxima.begin();
     const long long n = shape.ldc, first = column + unit_n;
+    const GemmShape<false> c_shape = gated_output(shape);
+    const GemmOutput<false, GatedFp8Blocks> output{c_shape, *this, 0};
     float results[c.tile_m][c.tile_n / 2];
 #pragma unroll
     for (int i = 0; i < c.tile_m; ++i) {
       float most = 0.0f;
 #pragma unroll
       for (int j = 0; j < c.tile_n / 2; ++j) {
-        results[i][j] = (*this)(sum(i, j), sum(i, j + c.tile_n / 2));
+        results[i][j] = output.finished_near(GatedSum{sum(i, j), sum(i, j + c.tile_n / 2)},
+                                             static_cast<int>(row) + unit_m + i * c.units_m(),
+                                             static_cast<int>(first) + j * c.units_n());
         if (first + j * c.units_n() < n) most = fmaxf(most, fabsf(results[i][j]));
       }
       maxima.add(unit_m + i * c.units_m(), most);
@@ -246,17 +259,19 @@ struct GatedFp8Blocks : Gated<Activation, weights> {
     const RowMaxima<c.block_m, c.threads()> maxima(shared);
     maxima.begin();
     const int lane = static_cast<int>(threadIdx.x) % 4;
+    const GemmShape<false> c_shape = gated_output(shape);
+    const GemmOutput<false, GatedFp8Blocks> output{c_shape, *this, 0};
     float results[kRowTiles][kTiles / 2][4];
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) {
       float most[2];
-      gated_magnitudes(results[i], most, sums[i], *this, shape.ldc - column - lane * 2);
+      gated_magnitudes(results[i], most, sums[i], output, row + in_block + i * apart,
+                       column + lane * 2);
       if (lane == 0)
 #pragma unroll
         for (int h = 0; h < 2; ++h) maxima.add(in_block + i * apart + 8 * h, most[h]);
     }
     maxima.end(*this, shape, row, column / kScaleBlock * kScaleBlock);
-    const GemmShape<false> c_shape = gated_output(shape);
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i)
 #pragma unroll

@@ -62,9 +62,19 @@ struct GatedFp8TmaOutput {
   }
 
  private:
+  /// With swap, what becomes of the lane's sums in 16 x 8 ones at (row, column) of the product, in
+  /// the first or second of its columns.
+  __device__ __forceinline__ float transposed(const float (&s)[4], int e, int row,
+                                              int column) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const GemmShape<false> c_shape = gated_output(shape);
+    return output_of(c_shape, epilogue, 0)
+        .finished_near(GatedSum{s[e], s[2 + e]}, column + lane % 4 * 2 + e, row / 2 + lane / 4);
+  }
   __device__ __forceinline__ void store_unit(const float (&s)[4], float by, int row,
                                              int column) const {
-    store_transposed(epilogue(s[0], s[2]) * by, epilogue(s[1], s[3]) * by, row, column);
+    store_transposed(transposed(s, 0, row, column) * by, transposed(s, 1, row, column) * by, row,
+                     column);
   }
   /// Two neighbours along m of a column of C, as lanes have them with swap, at (row, column) of the
   /// product.
@@ -82,15 +92,17 @@ struct GatedFp8TmaOutput {
                                              int column) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     row += lane / 4;
+    const GemmShape<false> c_shape = gated_output(shape);
     float results[kTiles / 2][4], most[2];
-    gated_magnitudes(results, most, sums, epilogue, shape.ldc - column - lane % 4 * 2);
+    gated_magnitudes(results, most, sums, output_of(c_shape, epilogue, 0), row,
+                     column + lane % 4 * 2);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const Fp8Scale of = fp8_scale_of(most[h]);
       if (lane % 4 == h) epilogue.store_scale(of.scale, row + 8 * h, column, shape);
       store_fp8_row<kTiles / 2>(
-          out, [&](int j, int e) { return results[j][2 * h + e]; }, of.factor, gated_output(shape),
-          row + 8 * h, column);
+          out, [&](int j, int e) { return results[j][2 * h + e]; }, of.factor, c_shape, row + 8 * h,
+          column);
     }
   }
 
@@ -112,7 +124,7 @@ struct GatedFp8TmaOutput {
       for (int i = 0; i < kRowTiles; ++i)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          const float value = epilogue(sums[i][j][e], sums[i][j][2 + e]);
+          const float value = transposed(sums[i][j], e, row + i * 64, column + j * 8);
           results[i][j][e] = value;
           if ((row + i * 64) / 2 + lane / 4 < shape.ldc) most[e] = fmaxf(most[e], fabsf(value));
         }

@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(c.threads())
   } else {
     for (int j = 0; j < c.items; ++j) {
       const long long l = first + j * c.block + thread;
-      if (l < k) to[l] = inside ? from[l] : from_float<T>(0.0f);
+      if (l < k) to[l] = inside ? from[l] : T{};
     }
   }
 }

@@ -68,6 +68,15 @@ __device__ __forceinline__ BlockScaleArrays scales_of(BlockScaleArrays scales,
   return scales;
 }
 
+/// Those of an epilogue, or of what finishes the sums of a pair.
+template <class Epilogue>
+__device__ __forceinline__ const BlockScaleArrays& block_scales_in(const Epilogue& epilogue) {
+  if constexpr (requires { epilogue.finish; })
+    return epilogue.finish.scales;
+  else
+    return epilogue.scales;
+}
+
 /// An epilogue of kiln/epilogue.hpp that has its arguments.
 template <class Epilogue, class... P>
 __device__ __forceinline__ auto with_arguments(P... parameters) {
@@ -89,7 +98,10 @@ __device__ __forceinline__ auto with_arguments(P... parameters) {
     return call;
 }
 
-/// An epilogue that makes one element of C of two sums (gemm_gated.cuh): those of gate and up.
+/// The sums of which an epilogue with kGated (gemm_pairs.cuh) makes one element of C.
+struct GatedSum {
+  float gate, up;
+};
 template <class Epilogue>
 inline constexpr bool kGated = requires { Epilogue::kGated; };
 /// One whose elements are 8-bit floats (gemm_gated_fp8.cuh), with scales of blocks or without.
@@ -121,13 +133,19 @@ struct GemmOutput {
     if constexpr (batched) return batch * shape.stride_c + in_batch;
     return in_batch;
   }
-  /// What is stored for a sum, which lies inside of C.
-  __device__ __forceinline__ float finished(float sum, long long row, long long column) const {
+  /// What is stored for a sum, or a GatedSum, which lies inside of C.
+  template <class Sum>
+  __device__ __forceinline__ float finished(const Sum& sum, long long row, long long column) const {
     if constexpr (requires { Epilogue::kNothing; })
       return sum;
     else
       return epilogue(
           sum, {static_cast<int>(row), static_cast<int>(column), batch, element(row, column)});
+  }
+  /// The same at any place: outside of C what its last row or column would get.
+  template <class Sum>
+  __device__ __forceinline__ float finished_near(const Sum& sum, int row, int column) const {
+    return finished(sum, min(row, shape.m - 1), min(column, shape.n - 1));
   }
   /// True when two neighbours from an even column on may be stored by one access.
   template <class T>
@@ -144,13 +162,14 @@ struct GemmOutput {
   }
   /// The same of two sums, at a column of C, which has ldc of them.
   template <class T>
-  __device__ __forceinline__ void store_pair(T* c, float gate, float up, long long row,
+  __device__ __forceinline__ void store_pair(T* c, const GatedSum& sum, long long row,
                                              long long column) const {
     if (row >= shape.m || column >= shape.ldc) return;
+    const float result = finished(sum, row, column);
     if constexpr (kQuantizes<Epilogue>)
-      epilogue.store(c + element(row, column), gate, up);
+      epilogue.store(c + element(row, column), result);
     else
-      c[element(row, column)] = from_float<T>(epilogue(gate, up));
+      c[element(row, column)] = from_float<T>(result);
   }
 };
 

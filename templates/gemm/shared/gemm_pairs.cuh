@@ -9,15 +9,28 @@
 
 namespace kiln::templates {
 
-/// The epilogue of a gated product whose B lies in the layout `weights`.
-template <class Activation, GatedWeights weights>
+/// The epilogue of a gated product whose B lies in the layout `weights`. `Finish`: what sums become
+/// before the activation, of columns of which gate's are the first n and up's the next.
+template <class Activation, GatedWeights weights, class Finish = StoreSum>
 struct Gated {
   static constexpr bool kGated = true, kRepeatable = true;
   static constexpr bool kStacked = weights == GatedWeights::stacked;
-  __device__ __forceinline__ float operator()(float gate, float up) const {
-    return Activation{}(gate, epilogue::Place{}) * up;
+  Finish finish;
+  int n;  // of C
+
+  /// At a place of C.
+  __device__ __forceinline__ float operator()(const GatedSum& sum, epilogue::Place at) const {
+    const float gate = finish(sum.gate, at);
+    at.column += n;
+    return Activation{}(gate, epilogue::Place{}) * finish(sum.up, at);
   }
 };
+/// With the arguments of `Scales`, an epilogue of kiln/epilogue.hpp.
+template <class Activation, GatedWeights weights, class Scales = epilogue::Nothing, class... P>
+__device__ __forceinline__ auto gated_epilogue(int n, P... parameters) {
+  auto finish = with_arguments<Scales>(parameters...);
+  return Gated<Activation, weights, decltype(finish)>{finish, n};
+}
 
 /// C without gaps, by the shape of the product.
 __device__ __forceinline__ GemmShape<false> gated_output(const GemmShape<false>& product) {
@@ -26,15 +39,33 @@ __device__ __forceinline__ GemmShape<false> gated_output(const GemmShape<false>&
   return c;
 }
 
-/// A thread's results of its sums of as many columns of both kinds, in the layout of sums.
+/// A thread's sums of as many columns of both kinds as pairs, in the layout of sums: what becomes
+/// of one is computed when it is stored, because all at once would take more registers.
+template <int kTiles>
+struct GatedSums {
+  const float (&sums)[kTiles][4];
+
+  struct Four {
+    const float (&gate)[4], (&up)[4];
+    __device__ __forceinline__ GatedSum operator[](int e) const { return {gate[e], up[e]}; }
+  };
+  __device__ __forceinline__ Four operator[](int j) const { return {sums[2 * j], sums[2 * j + 1]}; }
+};
+
+/// What becomes of all of them, in the layout of sums. Elements e of 0 and 1 are in `row` of C,
+/// others in that 8 below; the thread's first column is `column`.
 template <int kTiles, class Epilogue>
 __device__ __forceinline__ void gated_results(float (&results)[kTiles / 2][4],
                                               const float (&sums)[kTiles][4],
-                                              const Epilogue& epilogue) {
+                                              const GemmOutput<false, Epilogue>& c, long long row,
+                                              long long column) {
+  const GatedSums<kTiles> pairs{sums};
 #pragma unroll
   for (int j = 0; j < kTiles / 2; ++j)
 #pragma unroll
-    for (int e = 0; e < 4; ++e) results[j][e] = epilogue(sums[2 * j][e], sums[2 * j + 1][e]);
+    for (int e = 0; e < 4; ++e)
+      results[j][e] = c.finished_near(pairs[j][e], static_cast<int>(row) + e / 2 * 8,
+                                      static_cast<int>(column) + j * 8 + e % 2);
 }
 
 /// The row of B for a column of C.
@@ -56,6 +87,11 @@ struct GatedRowsFrom {
   __device__ long long at(int row) const {
     if constexpr (!stacked && apart == kGatedGroup) return 2ll * first + row;
     return gated_row<stacked>(column(row), row / apart % 2 != 0, n);
+  }
+  /// Of scales of B: gate's, and then up's, in either layout.
+  __device__ int scale_block(int row) const {
+    const bool up = row / apart % 2 != 0;
+    return (inside(row) ? column(row) : n - 1) / kScaleBlock + (up ? scale_blocks(n) : 0);
   }
 };
 template <class Epilogue, int apart>

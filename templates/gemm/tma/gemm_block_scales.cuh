@@ -13,7 +13,9 @@ namespace kiln::templates {
 /// later, they would keep the tensor cores waiting.
 /// "Rows" and "columns" are the product's, as in gemm_tma.hpp. Places outside of C have factors,
 /// too, which nothing is stored of.
-template <GemmTma c>
+/// With `pairs` (gemm_pairs.hpp) the elements along n are C's, of which gate and up have scales
+/// apart: up's lie behind all of gate's.
+template <GemmTma c, bool pairs = false>
 class GemmTmaFactors {
  public:
   using Sums = float[c.block_n / 8][4];
@@ -25,13 +27,14 @@ class GemmTmaFactors {
                                             int column, int first, int slices)
       : leading_(scale_leading(scales.rows)),
         m_(shape.m),
-        n_(shape.n),
+        n_(pairs ? static_cast<int>(shape.ldc) : shape.n),
         blocks_(scale_blocks(shape.k)),
         left_(slices) {
     const int thread = static_cast<int>(threadIdx.x) % 128;
-    row += thread / 32 * 16 + thread % 32 / 4;
-    first_m_ = c.swap ? column + thread % 4 * 2 : row;
-    first_n_ = c.swap ? row : column + thread % 4 * 2;
+    const int of_row = thread % 32 / 4, of_column = thread % 4 * 2;
+    row += thread / 32 * 16;
+    first_m_ = c.swap ? column + of_column : row + of_row;
+    first_n_ = (c.swap ? row : column) / kKinds + (c.swap ? of_row : of_column);
 #ifndef KILN_HOST_TARGET
     // A factor that is known to be the same for all threads would be moved to a uniform register at
     // once, and its load be waited for.
@@ -59,12 +62,15 @@ class GemmTmaFactors {
 
  private:
   static constexpr int kRowTiles = c.row_tiles(), kColumnTiles = c.block_n / 8;
+  static constexpr int kKinds = pairs ? 2 : 1;  // of columns: gate and up
   /// Blocks of n that a tile reaches into; tiles begin at multiples of scale_group().
-  static constexpr int kBlocks = (kScaleBlock - c.scale_group() + c.block_n - 1) / kScaleBlock + 1;
-  static constexpr int kOfColumns = c.swap ? 2 * kColumnTiles : kBlocks;
+  static constexpr int kGroup = c.scale_group(pairs);
+  static constexpr int kBlocks = (kScaleBlock - kGroup + c.block_n / kKinds - 1) / kScaleBlock + 1;
+  static constexpr int kOfColumns = c.swap ? 2 * kColumnTiles : kBlocks * kKinds;
   /// Slices; as many as registers allow.
   static constexpr int kAhead =
-      !c.swap && kRowTiles == 1 && c.held_sums() + 3 * (2 + kBlocks) <= GemmTma::kMostSums ? 2 : 1;
+      !c.swap && kRowTiles == 1 && c.held_sums() + 3 * (2 + kOfColumns) <= GemmTma::kMostSums ? 2
+                                                                                              : 1;
 
   const float* along_m_;  // of the slice that is loaded last, from the thread's first element on
   const float* along_n_;  // of that slice and the first block of n
@@ -80,18 +86,22 @@ class GemmTmaFactors {
   __device__ __forceinline__ float of_m(int offset) const {
     return first_m_ + offset < m_ ? along_m_[offset] : 0.0f;
   }
-  __device__ __forceinline__ float of_n(int column) const {
-    return along_n_[static_cast<long long>(min(column, n_ - 1) / kScaleBlock) * blocks_];
+  __device__ __forceinline__ float of_n(int column, bool up) const {
+    const int block = min(column, n_ - 1) / kScaleBlock + (up ? scale_blocks(n_) : 0);
+    return along_n_[static_cast<long long>(block) * blocks_];
   }
   __device__ __forceinline__ void load(Factors& factors) const {
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i)
 #pragma unroll
       for (int h = 0; h < 2; ++h)
-        factors.of_rows[i][h] = c.swap ? of_n(first_n_ + i * 64 + h * 8) : of_m(i * 64 + h * 8);
+        factors.of_rows[i][h] = !c.swap ? of_m(i * 64 + h * 8)
+                                : pairs ? of_n(first_n_ + i * 32, h == 1)
+                                        : of_n(first_n_ + i * 64 + h * 8, false);
 #pragma unroll
     for (int j = 0; j < kOfColumns; ++j)
-      factors.of_columns[j] = c.swap ? of_m(j / 2 * 8 + j % 2) : of_n(first_n_ + j * kScaleBlock);
+      factors.of_columns[j] = c.swap ? of_m(j / 2 * 8 + j % 2)
+                                     : of_n(first_n_ + j / kKinds * kScaleBlock, j % kKinds == 1);
   }
   __device__ __forceinline__ void load_next() {
     if (--left_ <= 0) return;
@@ -102,11 +112,12 @@ class GemmTmaFactors {
   /// Of the thread's columns of 8 that begin at 8 j.
   __device__ __forceinline__ float of_column(int j, int e) const {
     if constexpr (c.swap) return loaded_[0].of_columns[2 * j + e % 2];
-    float factor = loaded_[0].of_columns[0];
+    const int kind = j % kKinds, group = j / kKinds * 8 / kGroup * kGroup;
+    float factor = loaded_[0].of_columns[kind];
 #pragma unroll
     for (int block = 1; block < kBlocks; ++block)
-      if (first_n_ % kScaleBlock + j * 8 / c.scale_group() * c.scale_group() >= block * kScaleBlock)
-        factor = loaded_[0].of_columns[block];
+      if (first_n_ % kScaleBlock + group >= block * kScaleBlock)
+        factor = loaded_[0].of_columns[block * kKinds + kind];
     return factor;
   }
 };

@@ -11,23 +11,6 @@
 
 namespace kiln::templates {
 
-/// What becomes of pairs of sums, each when it is stored: all at once would take more registers.
-template <int kTiles, class Epilogue>
-struct GatedSums {
-  const float (&sums)[kTiles][4];
-  const Epilogue& epilogue;
-
-  struct Four {
-    float of[4];
-    __device__ __forceinline__ float operator[](int e) const { return of[e]; }
-  };
-  __device__ __forceinline__ Four operator[](int j) const {
-    const float(&gate)[4] = sums[2 * j], (&up)[4] = sums[2 * j + 1];
-    return {{epilogue(gate[0], up[0]), epilogue(gate[1], up[1]), epilogue(gate[2], up[2]),
-             epilogue(gate[3], up[3])}};
-  }
-};
-
 template <GemmTma c, class T, class Epilogue>
 struct GatedTmaOutput {
   static_assert(c.swap || (c.store_tma && c.block_n % 32 == 0),
@@ -47,19 +30,22 @@ struct GatedTmaOutput {
   /// Calls store(a GEMM's output without gaps).
   template <class Store>
   __device__ __forceinline__ void as_results(Store store) const {
-    constexpr StoreSum kAsItIs{};
     const GemmShape<false> c_shape = gated_output(shape);
-    store(GemmTmaOutput<kResults, T, false, StoreSum>{{kAsItIs, c_shape, staging}, out});
+    store(GemmTmaOutput<kResults, T, false, Epilogue>{{epilogue, c_shape, staging}, out});
   }
 
   /// Of 16 x 8 sums at (row, column) of the product.
   __device__ __forceinline__ void store_direct(const float (&s)[4], int row, int column,
                                                int /*batch*/) const {
     if constexpr (c.swap) {
-      const unsigned pair = hopper::transpose_matrix(
-          pack_pair(epilogue(s[0], s[2]), epilogue(s[1], s[3]), GemmResult<T>{}));
       const int lane = static_cast<int>(threadIdx.x) % 32;
       as_results([&](const auto& results) {
+        const auto stored = [&](int e) {
+          return results.stored(GatedSum{s[e], s[2 + e]}, row / 2 + lane / 4,
+                                column + lane % 4 * 2 + e, 0);
+        };
+        const unsigned pair =
+            hopper::transpose_matrix(pack_pair(stored(0), stored(1), GemmResult<T>{}));
         results.store_pair(pair, column + lane / 4, row / 2 + lane % 4 * 2, 0);
       });
     }
@@ -70,8 +56,9 @@ struct GatedTmaOutput {
 #pragma unroll
       for (int j = 0; j < kTiles; ++j) store_direct(s[j], row, column + j * 8, 0);
     } else {
-      const GatedSums<kTiles, Epilogue> results{s, epilogue};
-      as_results([&](const auto& to) { to.store_rows(results, row, column / 2, 0, buffer); });
+      as_results([&](const auto& results) {
+        results.store_rows(GatedSums<kTiles>{s}, row, column / 2, 0, buffer);
+      });
     }
   }
 };

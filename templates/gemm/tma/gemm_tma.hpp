@@ -68,13 +68,14 @@ struct GemmTma {
     return row_tiles() == 1 && sums() + block_n + column_factors() <= most_sums() ? 2 : 1;
   }
   /// With scales of blocks: as many elements along n have one in common where tiles begin at
-  /// multiples.
+  /// multiples. With pairs (gemm_pairs.hpp) they are C's, and a tile has twice as many.
   constexpr bool scaled() const { return operands == GemmOperands::fp8_scaled; }
-  constexpr int scale_group() const {
+  constexpr int scale_group(bool pairs = false) const {
     int common = 128;
-    while ((swap ? block_m : block_n) % common != 0) common /= 2;
+    while ((swap ? block_m : block_n) / (pairs ? 2 : 1) % common != 0) common /= 2;
     return common;
   }
+  constexpr int scale_piece(bool pairs) const { return scale_group(pairs) * (pairs ? 2 : 1); }
   /// And scales that a thread has, of two slices, if its columns are along m.
   constexpr int column_factors() const { return scaled() && swap ? block_n / 2 : 0; }
   /// All that a thread has in registers.

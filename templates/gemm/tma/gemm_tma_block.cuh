@@ -97,7 +97,7 @@ struct GemmTmaBody {
   template <bool along_n>
   __device__ __forceinline__ static int last_begin(int least) {
     constexpr int kPiece = along_n && kScalesResults<Epilogue> ? (c.swap ? c.block_m : c.block_n)
-                           : along_n && c.scaled()             ? c.scale_group()
+                           : along_n && c.scaled()             ? c.scale_piece(kGated<Epilogue>)
                                                                : 16 / c.kResult;  // C's
     return (max(least, 0) + kPiece - 1) / kPiece * kPiece;
   }
@@ -282,9 +282,10 @@ struct GemmTmaBody {
                                            PlaceOf place_of, HandOver hand_over) {
     if constexpr (c.scaled()) {
       const Place at = place_of();
+      using Factors = GemmTmaFactors<c, kGated<Epilogue>>;
       multiply_in_parts(sums, stage, first_row, hand_over,
-                        GemmTmaFactors<c>(scales_of(output.epilogue.scales, shape, at.batch), shape,
-                                          at.row + first_row, at.column, first_slice, slices));
+                        Factors(scales_of(block_scales_in(output.epilogue), shape, at.batch), shape,
+                                at.row + first_row, at.column, first_slice, slices));
     } else if constexpr (c.parted_tiles() > 0)
       multiply_in_parts(sums, stage, first_row, hand_over, 0);
     else

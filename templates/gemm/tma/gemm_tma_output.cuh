@@ -17,12 +17,11 @@ struct GemmTmaResults {
   const GemmShape<batched>& shape;
   unsigned char* staging;  // per warp
 
-  /// The sum as it is stored, at a row and column of the product. Places outside of C get what its
-  /// last row or column would.
-  __device__ __forceinline__ float stored(float sum, int row, int column, int batch) const {
-    const int i = c.swap ? column : row, j = c.swap ? row : column;
-    return GemmOutput<batched, Epilogue>{shape, epilogue, batch}.finished(sum, min(i, shape.m - 1),
-                                                                          min(j, shape.n - 1));
+  /// The sum as it is stored, at a row and column of the product, or outside of it.
+  template <class Sum>
+  __device__ __forceinline__ float stored(const Sum& sum, int row, int column, int batch) const {
+    const GemmOutput<batched, Epilogue> output{shape, epilogue, batch};
+    return output.finished_near(sum, c.swap ? column : row, c.swap ? row : column);
   }
   /// A lane's part of 16 x 8 sums at (row, column): two rows, two columns each. `s`: float[4], or
   /// like it.

@@ -1,13 +1,16 @@
 // Two-layer perceptrons in bf16 for scripts/mlp.py: y = relu(x * W1^T + b1) * W2^T + b2, and gated
-// ones, y = (silu(x * gate^T) * (x * up^T)) * down^T, also with 8-bit floats between their layers.
+// ones, y = (silu(x * gate^T) * (x * up^T)) * down^T, also with 8-bit floats between their layers,
+// and the first layer of those in 8 bits with scales of rows, fused and apart.
 // See gemm_rows.cpp.
 #include <cstdio>
 #include <string>
 
 #include "for_python.hpp"
 #include "kiln/epilogue.hpp"
+#include "kiln/kernels/gated_activation.hpp"
 #include "kiln/kernels/gemm.hpp"
 #include "kiln/kernels/gemm_fp8.hpp"
+#include "kiln/kernels/gemm_fp8_gated.hpp"
 #include "kiln/kernels/gemm_gated.hpp"
 #include "kiln/kernels/gemm_gated_fp8.hpp"
 #include "kiln/kernels/quantize.hpp"
@@ -22,6 +25,11 @@ using kiln::templates::gemm_kernel, kiln::templates::gemm_gated_kernel,
 
 auto gated_fp8_kernel() { return kiln::templates::gemm_gated_fp8_blocks_kernel<bfloat16, Silu>(); }
 auto quantize_kernel() { return kiln::templates::quantize_blocks_kernel<bfloat16>(); }
+auto eight_kernel() {
+  return kiln::templates::gemm_fp8_gated_kernel<Silu, kiln::epilogue::RowScales>();
+}
+auto both_kernel() { return kiln::templates::gemm_fp8_kernel<kiln::epilogue::RowScales>(); }
+auto activate_kernel() { return kiln::templates::gated_activation_kernel<bfloat16, Silu>(); }
 auto down_fp8_kernel() { return kiln::templates::gemm_fp8_block_kernel<>(); }
 auto relu_kernel() {
   return gemm_kernel<bfloat16, GemmTranspose::nt, Chain<Bias<bfloat16>, Relu>>();
@@ -41,6 +49,9 @@ struct Mlp {
   decltype(runtime.tuned(gated_fp8_kernel())) gated_fp8 = runtime.tuned(gated_fp8_kernel());
   decltype(runtime.tuned(quantize_kernel())) quantize = runtime.tuned(quantize_kernel());
   decltype(runtime.tuned(down_fp8_kernel())) down_fp8 = runtime.tuned(down_fp8_kernel());
+  decltype(runtime.tuned(eight_kernel())) eight = runtime.tuned(eight_kernel());
+  decltype(runtime.tuned(both_kernel())) both = runtime.tuned(both_kernel());
+  decltype(runtime.tuned(activate_kernel())) activate = runtime.tuned(activate_kernel());
 };
 
 struct Mlps {
@@ -62,18 +73,23 @@ void* mlp_open() {
 }
 
 /// `text` receives the winners of both layers. `kind`: 0 with ReLU and biases, 1 gated, 2 gated
-/// with 8-bit floats between the layers, and the launches that are apart.
+/// with 8-bit floats between the layers, and the launches that are apart, 3 the first layer of
+/// 8-bit floats, and its two launches.
 int mlp_tune(void* handle, int kind, int m, int hidden, int inner, double seconds, char* text,
              std::size_t size) {
   return for_python::attempt(mlp_trouble, [&] {
     const Mlp& mlp = static_cast<Mlps*>(handle)->tuned;
     kiln::TuneOptions options;
-    options.max_seconds = seconds / (kind == 2 ? 4 : 2);
+    options.max_seconds = seconds / (kind == 2 ? 4 : kind == 3 ? 3 : 2);
     const auto told = [&](const kiln::TuneResult& result) {
       return result.describe(result.winner());
     };
     std::string winners;
-    if (kind == 2) {
+    if (kind == 3) {
+      winners = told(mlp.eight.tune({m, inner, hidden}, options)) + "; apart " +
+                told(mlp.both.tune({m, 2 * inner, hidden}, options));
+      mlp.activate.tune({m, inner}, options);
+    } else if (kind == 2) {
       winners = told(mlp.gated_fp8.tune({m, inner, hidden}, options)) + "; " +
                 told(mlp.down_fp8.tune({m, hidden, inner}, options));
       mlp.gated.tune({m, inner, hidden}, options);
@@ -131,6 +147,24 @@ int mlp_gated_fp8(void* handle, int which, void* stream, bfloat16* y, float8_e4m
       mlp.gated_fp8(on, between, x, weights, m, inner, hidden, scales);
     }
     mlp.down_fp8(on, y, between, down, m, hidden, inner, scales, scales_of_down);
+  });
+}
+
+/// The first layer alone, of x and weights in 8 bits, with a scale for each row of both. `which`: 0
+/// tuned, 1 untuned, 2 tuned and apart, with `both` [m][2 * inner] between two launches.
+int mlp_gated_eight(void* handle, int which, void* stream, bfloat16* out, bfloat16* both,
+                    const float8_e4m3* x, const float8_e4m3* weights, const float* scales_of_x,
+                    const float* scales_of_weights, int m, int hidden, int inner) {
+  return for_python::attempt(mlp_trouble, [&] {
+    const Mlps& mlps = *static_cast<Mlps*>(handle);
+    const Mlp& mlp = which == 1 ? mlps.untuned : mlps.tuned;
+    const kiln::Stream on{stream};
+    if (which == 2) {
+      mlp.both(on, both, x, weights, m, 2 * inner, hidden, scales_of_x, scales_of_weights);
+      mlp.activate(on, out, both, m, inner);
+    } else {
+      mlp.eight(on, out, x, weights, m, inner, hidden, scales_of_x, scales_of_weights);
+    }
   });
 }
 

@@ -35,6 +35,8 @@ TEST_CASE("configs of one name of numerics compute the same bits on the host",
            {"relu_mul_fp8_tensor", {5, 1001}},
            {"gemm_gated_silu_fp8_tensor", {33, 40, 300}},
            {"gemm_gated_gelu_fp8_blocks", {33, 200, 300}},
+           {"gemm_fp8_rows_gated_silu", {33, 40, 300}},
+           {"gemm_fp8_block_gated_silu", {33, 40, 384}},
            {"gemm", {33, 40, 300}}}) {
     const auto kernel = kiln::shipped_kernels().make(name, "bf16");
     CAPTURE(kernel.name);

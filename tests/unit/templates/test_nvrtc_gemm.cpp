@@ -48,6 +48,32 @@ bool fast(GemmBody body) {
   return body == GemmBody::tma || body == GemmBody::pingpong || body == GemmBody::stream;
 }
 
+/// The tile that holds the most of many rows, and of few: one of each problem.
+void check_largest_tiles(const KernelDefinition& k, GemmOperands operands, int least_held,
+                         std::initializer_list<Values> problems) {
+  const DeviceInfo info = device("sm_90a");
+  for (const Values& problem : problems) {
+    Gemm largest{};
+    Values of_largest;
+    const auto held = [&](const Gemm& c) { return c.tma(operands).held_sums(); };
+    for (const Values& config : k.configs(problem, info.limits)) {
+      const Gemm c = from_values<Gemm>(config);
+      const bool swapped = problem[0] < 256;
+      if (!c.uses_tma() || c.swap != swapped ||
+          k.space.violated(config, problem, info.limits) != nullptr)
+        continue;
+      if (of_largest.empty() || held(c) > held(largest)) {
+        largest = c;
+        of_largest = config;
+      }
+    }
+    REQUIRE(!of_largest.empty());
+    INFO(describe_instance(k, of_largest));
+    CHECK(held(largest) >= least_held);
+    CHECK(must_compile(k, of_largest, "sm_90a").resources.spill_stores == 0);
+  }
+}
+
 template <GemmTranspose op>
 void check_kinds() {
   using Fused = Chain<Bias<bfloat16>, Gelu, Residual<bfloat16>>;
@@ -139,6 +165,41 @@ TEST_CASE("gated gemm: what runs untuned compiles for each architecture", "[temp
                 "sm_80") == GemmBody::simt);
 }
 
+TEST_CASE("gated gemm of 8-bit floats: what runs untuned, and each tile, compiles without spills",
+          "[templates]") {
+  KILN_NEEDS_NVRTC(probe());
+  using kiln::epilogue::GeluTanh, kiln::epilogue::RowScales, kiln::epilogue::TensorScales;
+  using enum GatedWeights;
+  const auto silu = gemm_fp8_gated_kernel<Silu, RowScales>().definition();
+  const auto gelu = gemm_fp8_gated_kernel<Gelu, RowScales, interleaved>().definition();
+  const auto sums_fast =
+      gemm_fp8_gated_kernel<GeluTanh, TensorScales, stacked, Fp8Sums::fast>().definition();
+  for (const KernelDefinition* k : {&silu, &gelu, &sums_fast}) {
+    for (const int m : {16, 300, 4096}) CHECK(fast(untuned(*k, {m, 14336, 4096}, "sm_90a")));
+    CHECK(untuned(*k, {300, 14336, 4088}, "sm_90a") ==
+          GemmBody::simt);  // rows that TMA cannot have
+    for (const char* arch : {"sm_80", "sm_100a"})
+      CHECK(untuned(*k, {64, 14336, 4096}, arch) == GemmBody::simt);
+  }
+  CHECK(fast(untuned(gelu, {64, 1003, 8192}, "sm_90a")));        // shared sums need no map of C
+  CHECK_FALSE(fast(untuned(silu, {64, 1003, 8192}, "sm_90a")));  // groups of 8 rows are not whole
+  const auto blocks = gemm_fp8_block_gated_kernel<Silu>().definition();
+  const auto rows = gemm_fp8_block_gated_kernel<Gelu, interleaved>().definition();
+  for (const KernelDefinition* k : {&blocks, &rows}) {
+    for (const int m : {16, 300, 4096}) CHECK(fast(untuned(*k, {m, 14336, 4096}, "sm_90a")));
+    for (const char* arch : {"sm_80", "sm_100a"})
+      CHECK(untuned(*k, {64, 14336, 4096}, arch) == GemmBody::simt);
+    check_largest_tiles(*k, GemmOperands::fp8_scaled, 192,
+                        {Values{4096, 14336, 4096}, {96, 14336, 4096}});
+  }
+
+  for (const KernelDefinition* k : {&silu, &gelu})
+    check_largest_tiles(*k, GemmOperands::fp8_exact, 144,
+                        {Values{4096, 14336, 4096}, {96, 14336, 4096}});
+  check_largest_tiles(sums_fast, GemmOperands::fp8, 96,
+                      {Values{4096, 14336, 4096}, {96, 14336, 4096}});
+}
+
 TEST_CASE(
     "gated gemm to 8-bit floats: what runs untuned, and each tile with scales of blocks, compiles",
     "[templates]") {
@@ -197,28 +258,8 @@ TEST_CASE("gemm with scales of blocks: what runs untuned, and each tile, compile
   for (const char* arch : {"sm_80", "sm_100a"})
     CHECK(untuned(fused, {64, 4096, 4096}, arch) == GemmBody::simt);
 
-  // The tiles that hold the most, of few and of many rows.
-  const DeviceInfo info = device("sm_90a");
-  for (const Values& problem : {Values{4096, 7168, 2048}, Values{96, 7168, 2048}}) {
-    Gemm largest{};
-    Values of_largest;
-    const auto held = [](const Gemm& c) { return c.tma(GemmOperands::fp8_scaled).held_sums(); };
-    for (const Values& config : plain.configs(problem, info.limits)) {
-      const Gemm c = from_values<Gemm>(config);
-      const bool swapped = problem[0] < 256;
-      if (!c.uses_tma() || c.swap != swapped ||
-          plain.space.violated(config, problem, info.limits) != nullptr)
-        continue;
-      if (of_largest.empty() || held(c) > held(largest)) {
-        largest = c;
-        of_largest = config;
-      }
-    }
-    REQUIRE(!of_largest.empty());
-    INFO(describe_instance(plain, of_largest));
-    CHECK(held(largest) >= 192);
-    CHECK(must_compile(plain, of_largest, "sm_90a").resources.spill_stores == 0);
-  }
+  check_largest_tiles(plain, GemmOperands::fp8_scaled, 192,
+                      {Values{4096, 7168, 2048}, {96, 7168, 2048}});
 }
 
 TEST_CASE("gemm: blocks that share k through the workspace compile without spills", "[templates]") {

@@ -73,6 +73,10 @@ const std::vector<Case> kCases{
     {"gemm_gated_silu_fp8_tensor", {{1, 1, 1}, {16, 14336, 4096}, {64, 1003, 1000}}},
     {"gemm_gated_silu_fp8_blocks", {{1, 1, 1}, {16, 14336, 4096}, {4096, 14336, 4096}}},
     {"gemm_gated_gelu_fp8_blocks_interleaved", {{1, 1, 1}, {512, 1003, 1000}}},
+    {"gemm_fp8_rows_gated_silu",
+     {{1, 1, 1}, {16, 14336, 4096}, {4096, 14336, 4096}, {64, 1003, 1001}}},
+    {"gemm_fp8_fast_gated_gelu_interleaved", {{1, 1, 1}, {16, 14336, 4096}, {512, 1003, 1024}}},
+    {"gemm_fp8_block_gated_silu", {{1, 1, 128}, {16, 14336, 4096}, {4096, 14336, 4096}}},
     {"interleave_gate_up", {{1, 1}, {14336, 4096}, {1003, 1001}}},
     {"gemm_tt", {{1, 1, 1}, {16, 14336, 4096}, {4096, 4096, 4096}}},
     {"gemm_strided_nn",
@@ -347,6 +351,7 @@ TEST_CASE("problems without elements, or without k, have a config that runs", "[
       {"gemm", {{0, 8, 8}, {8, 0, 8}, {8, 8, 0}, {0, 0, 0}}},
       {"gemm_gated_silu", {{0, 8, 8}, {8, 0, 8}, {8, 8, 0}, {0, 0, 0}}},
       {"gemm_gated_silu_fp8_tensor", {{0, 8, 8}, {8, 0, 8}, {8, 8, 0}, {0, 0, 0}}},
+      {"gemm_fp8_rows_gated_silu", {{0, 8, 16}, {8, 0, 16}, {8, 8, 0}, {0, 0, 0}}},
       {"gemm_gated_silu_fp8_blocks", {{0, 8, 8}, {8, 0, 8}, {8, 8, 0}, {0, 0, 0}}}};
   for (const Case& c : cases)
     for (const std::string& type : types_of(registry, c.name, {"f32", "f16", "bf16", "i32"}))
