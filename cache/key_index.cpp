@@ -57,7 +57,7 @@ bool KeyIndex::refresh(Kind& index, EntryKind kind) {
       const auto known = before.find(found.hex);
       if (known != before.end()) {
         shard.portable.insert(before.extract(known));
-      } else if (const auto key = read_key(disk_, kind, found.hex, &unread);
+      } else if (const auto key = read_key(disk_, found, &unread);
                  key && key->portable_fields != 0) {
         shard.portable.emplace(found.hex, key->portable);
         changed = true;
