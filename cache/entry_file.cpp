@@ -116,13 +116,12 @@ std::optional<StoredEntry> read_accepted(DiskLevel& disk, EntryKind kind, const 
     return entry;
   }
   Key begins_with;
-  const ReadFile file =
-      disk.use_if(kind, hex, kLongFront, [&](std::span<const std::byte> bytes) {
-        EntryFront front = decode_front(bytes);
-        if (!front.key || !accepted(*front.key)) return false;
-        begins_with = *std::move(front.key);
-        return true;
-      });
+  const ReadFile file = disk.use_if(kind, hex, kLongFront, [&](std::span<const std::byte> bytes) {
+    EntryFront front = decode_front(bytes);
+    if (!front.key || !accepted(*front.key)) return false;
+    begins_with = *std::move(front.key);
+    return true;
+  });
   if (file.status != ReadFile::Status::read) return std::nullopt;
   auto entry = decode(kind, hex, file.bytes);
   return entry && same_key(kind, entry->key, begins_with) ? std::move(entry) : std::nullopt;

@@ -297,13 +297,15 @@ Build Builder::compile(const Instance& instance, const codegen::Source& source,
 }
 
 Build Builder::build(const KernelDefinition& kernel, std::span<const std::int64_t> config,
-                     const Target& target, Access at_most) {
+                     const Target& target, Access at_most,
+                     const std::optional<Digest>* source_digest) {
   const auto start = std::chrono::steady_clock::now();
   const auto timed = [&](Build build) {
     build.seconds = seconds_since(start);
     return build;
   };
-  const Instance instance{kernel, config, target, kernel_source(kernel)};
+  const Instance instance{kernel, config, target,
+                          source_digest ? *source_digest : kernel_source(kernel)};
   if (access_ == Access::look_up) return timed(build_without_compiler(instance));
   // A program may be shipped without its sources. What lies in the writable store may be of an
   // older source: there, making the source says which file is missing.

@@ -35,6 +35,8 @@ class ConfigLoader {
   /// Of a problem (KernelDefinition::default_for).
   Values default_config(std::span<const std::int64_t> problem) const;
 
+  KernelLoader& loader() const noexcept { return loader_; }
+
   /// As KernelLoader::load. @throws also NotForProblem when a fixed config breaks a
   /// constraint
   Loaded load(std::span<const std::int64_t> problem, std::span<const std::int64_t> config,

@@ -181,7 +181,7 @@ std::variant<Launchable, Missing> KernelLoader::load_fresh(std::span<const std::
     throw UserError(format("kernel {} with {} for {}: {}", definition_.name,
                            definition_.space.describe(config),
                            definition_.describe_problem(problem), impossible));
-  Build build = engine_->builder().build(definition_, config, device.info().target, access);
+  Build build = this->build(config, access);
   if (auto* failure = std::get_if<CompileFailure>(&build.outcome))
     throw CompileError(std::move(*failure));
   if (auto* missing = std::get_if<Missing>(&build.outcome)) {
@@ -193,6 +193,33 @@ std::variant<Launchable, Missing> KernelLoader::load_fresh(std::span<const std::
   auto kernel = load_counted(device, *build.binary(), plan.launch, plan.steps);
   span.end();
   return launchable(problem, config, std::move(kernel));
+}
+
+Build KernelLoader::build_ahead(std::span<const std::int64_t> config, Builder::Access access,
+                                const std::optional<Digest>& source) {
+  Build build = engine_->builder().build(definition_, config, engine_->device()->info().target,
+                                         access, &source);
+  if (build.binary()) {
+    const std::lock_guard lock(built_mutex_);
+    built_.insert_or_assign(Values(config.begin(), config.end()), build);
+  }
+  return build;
+}
+
+void KernelLoader::forget_built() {
+  const std::lock_guard lock(built_mutex_);
+  built_.clear();
+}
+
+Build KernelLoader::build(std::span<const std::int64_t> config, Builder::Access access) {
+  {
+    const std::lock_guard lock(built_mutex_);
+    if (!built_.empty())
+      if (const auto known = built_.find(Values(config.begin(), config.end()));
+          known != built_.end())
+        return known->second;
+  }
+  return engine_->builder().build(definition_, config, engine_->device()->info().target, access);
 }
 
 std::variant<Launchable, Missing> KernelLoader::load(std::span<const std::int64_t> problem,

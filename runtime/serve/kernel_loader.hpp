@@ -48,6 +48,11 @@ class KernelLoader final : private PinSource {
   std::variant<detail::Launchable, Missing> load(std::span<const std::int64_t> problem,
                                                  std::span<const std::int64_t> config,
                                                  Builder::Access access = Builder::Access::compile);
+  /// Finds or builds one config's binary. Those that load the config take that one, without looking
+  /// for it again, until it is forgotten. `source`: as Builder::build.
+  Build build_ahead(std::span<const std::int64_t> config, Builder::Access access,
+                    const std::optional<Digest>& source);
+  void forget_built();
   /// As load(), for a kernel that is loaded already and whose variables are untouched.
   detail::Launchable adopt(std::span<const std::int64_t> problem,
                            std::span<const std::int64_t> config,
@@ -87,6 +92,7 @@ class KernelLoader final : private PinSource {
  private:
   void add_to(Pins& pins) const override;
   std::vector<std::shared_ptr<const Module>> loaded() const;
+  Build build(std::span<const std::int64_t> config, Builder::Access access);
   detail::Launchable launchable(std::span<const std::int64_t> problem,
                                 std::span<const std::int64_t> config,
                                 std::shared_ptr<const Module> kernel);
@@ -103,6 +109,8 @@ class KernelLoader final : private PinSource {
   std::map<std::string, std::vector<std::byte>> symbols_;
   mutable std::mutex modules_mutex_;  ///< may be taken while the other one is held
   std::vector<std::weak_ptr<const Module>> modules_;
+  std::mutex built_mutex_;
+  std::map<Values, Build> built_;
 };
 
 }  // namespace kiln::runtime

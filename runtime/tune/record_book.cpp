@@ -86,8 +86,8 @@ std::vector<Version> RecordBook::versions(const Tunable& subject) {
 
 std::optional<Recall> RecordBook::recall(const Tunable& subject,
                                          std::span<const std::int64_t> problem,
-                                         const std::optional<MeasuringPolicy>& asked) {
-  const Sources sources = sources_of(subject);
+                                         const std::optional<MeasuringPolicy>& asked,
+                                         const Sources& sources) {
   const bool own_key = (sources.kernel || subject.function()) &&  // else a source is not readable
                        (sources.reference || !other_reference(subject));
   const Key key = record_key(subject, problem, device_->info(), sources);

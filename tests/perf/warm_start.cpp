@@ -25,7 +25,7 @@ namespace {
 
 using namespace kiln;
 
-constexpr int kProblems = 16;         ///< of one of the few kernels
+constexpr int kProblems = 16;        ///< of one of the few kernels
 constexpr std::size_t kCode = 5000;  ///< bytes of a small cubin
 
 /// Does not compile, and takes as long to load as it is told.

@@ -1,9 +1,8 @@
-#include "cache/plain_json.hpp"
-
 #include <limits>
 #include <random>
 #include <string>
 
+#include "cache/plain_json.hpp"
 #include "cache/record.hpp"
 #include "kiln_test.hpp"
 
@@ -22,11 +21,28 @@ void check_same(const json& read, const json& library) {
 }  // namespace
 
 TEST_CASE("plain JSON reads as the library reads it", "[cache][record]") {
-  for (const std::string text :
-       {"0", "-1", "7", "0.0", "-0.0", "1e5", "1.5E-7", "2.5e+3", "0e0", "999999999999999999",
-        "-999999999999999999", "0.1000000000000000055511151231257827", "4.9e-324", "true", "false",
-        "null", "\"\"", "\"a b\"", "[]", "{}", " [ 1 ,\t2.0,\r\n\"x\" ] ",
-        R"({"b":{"d":[[],{}],"c":null},"a":[true,{"z":-3}]})"}) {
+  for (const std::string text : {"0",
+                                 "-1",
+                                 "7",
+                                 "0.0",
+                                 "-0.0",
+                                 "1e5",
+                                 "1.5E-7",
+                                 "2.5e+3",
+                                 "0e0",
+                                 "999999999999999999",
+                                 "-999999999999999999",
+                                 "0.1000000000000000055511151231257827",
+                                 "4.9e-324",
+                                 "true",
+                                 "false",
+                                 "null",
+                                 "\"\"",
+                                 "\"a b\"",
+                                 "[]",
+                                 "{}",
+                                 " [ 1 ,\t2.0,\r\n\"x\" ] ",
+                                 R"({"b":{"d":[[],{}],"c":null},"a":[true,{"z":-3}]})"}) {
     CAPTURE(text);
     const auto read = cache::parse_plain(text, 10);
     REQUIRE(read);
@@ -35,12 +51,47 @@ TEST_CASE("plain JSON reads as the library reads it", "[cache][record]") {
 }
 
 TEST_CASE("what is not plain JSON is left to the library", "[cache][record]") {
-  for (const std::string text :
-       {"", " ", "01", "-", "-0", "-01", "1.", ".5", "1e", "1e+", "+1", "1 2", "tru", "nulll",
-        "1000000000000000000", "1e999", "1e-400", "\"", "\"a", "\"\\n\"", "\"\xc3\xa9\"",
-        "\"\x01\"", "\"\x7f\"", "[", "[1", "[1,", "[1,]", "[,]", "[1 2]", "{", "{1:2}", "{\"a\"",
-        "{\"a\":", "{\"a\":1", "{\"a\":1,}", "{\"a\" 1}", "{\"a\":1,\"a\":2}", "]", "NaN", "1x",
-        "[[[[]]]]"}) {
+  for (const std::string text : {"",
+                                 " ",
+                                 "01",
+                                 "-",
+                                 "-0",
+                                 "-01",
+                                 "1.",
+                                 ".5",
+                                 "1e",
+                                 "1e+",
+                                 "+1",
+                                 "1 2",
+                                 "tru",
+                                 "nulll",
+                                 "1000000000000000000",
+                                 "1e999",
+                                 "1e-400",
+                                 "\"",
+                                 "\"a",
+                                 "\"\\n\"",
+                                 "\"\xc3\xa9\"",
+                                 "\"\x01\"",
+                                 "\"\x7f\"",
+                                 "[",
+                                 "[1",
+                                 "[1,",
+                                 "[1,]",
+                                 "[,]",
+                                 "[1 2]",
+                                 "{",
+                                 "{1:2}",
+                                 "{\"a\"",
+                                 "{\"a\":",
+                                 "{\"a\":1",
+                                 "{\"a\":1,}",
+                                 "{\"a\" 1}",
+                                 "{\"a\":1,\"a\":2}",
+                                 "]",
+                                 "NaN",
+                                 "1x",
+                                 "[[[[]]]]"}) {
     CAPTURE(text);
     CHECK_FALSE(cache::parse_plain(text, 3));
   }
