@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -10,6 +11,12 @@ namespace kiln::cache {
 namespace {
 
 using nlohmann::json;
+
+/// Makes a value of a null one, which has nothing to let go of.
+template <class... What>
+void put(json& null, What&&... what) {
+  std::construct_at(&null, std::forward<What>(what)...);
+}
 
 bool is_digit(char c) { return '0' <= c && c <= '9'; }
 
@@ -58,7 +65,7 @@ class PlainReader {
   bool literal(std::string_view word, Value value, json& out) {
     if (!std::string_view(at_, end_).starts_with(word)) return false;
     at_ += word.size();
-    out = value;
+    put(out, value);
     return true;
   }
 
@@ -77,7 +84,7 @@ class PlainReader {
   bool string(json& out) {
     std::string_view text;
     if (!quoted(text)) return false;
-    out = text;
+    put(out, text);
     return true;
   }
 
@@ -109,16 +116,16 @@ class PlainReader {
     if (!integer) {
       double number = 0;
       const auto [rest, error] = std::from_chars(first, at_, number);
-      out = number;
+      put(out, number);
       return error == std::errc() && rest == at_;
     }
     if (count > kMostDigits) return false;
     std::int64_t number = 0;
     std::from_chars(first, at_, number);
     if (negative)
-      out = number;
+      put(out, number);
     else
-      out = static_cast<std::uint64_t>(number);
+      put(out, static_cast<std::uint64_t>(number));
     return true;
   }
   bool skip_digits() {
@@ -130,7 +137,7 @@ class PlainReader {
   bool array(json& out, int depth) {
     if (depth == 0) return false;
     ++at_;
-    out = json::array();
+    put(out, json::value_t::array);
     if (skip(']')) return true;
     auto& items = out.get_ref<json::array_t&>();
     do {
@@ -142,7 +149,7 @@ class PlainReader {
   bool object(json& out, int depth) {
     if (depth == 0) return false;
     ++at_;
-    out = json::object();
+    put(out, json::value_t::object);
     if (skip('}')) return true;
     auto& members = out.get_ref<json::object_t&>();
     do {

@@ -92,7 +92,7 @@ class KernelLoader final : private PinSource {
  private:
   void add_to(Pins& pins) const override;
   std::vector<std::shared_ptr<const Module>> loaded() const;
-  Build build(std::span<const std::int64_t> config, Builder::Access access);
+  std::shared_ptr<const codegen::Binary> built(std::span<const std::int64_t> config);
   detail::Launchable launchable(std::span<const std::int64_t> problem,
                                 std::span<const std::int64_t> config,
                                 std::shared_ptr<const Module> kernel);
@@ -110,7 +110,7 @@ class KernelLoader final : private PinSource {
   mutable std::mutex modules_mutex_;  ///< may be taken while the other one is held
   std::vector<std::weak_ptr<const Module>> modules_;
   std::mutex built_mutex_;
-  std::map<Values, Build> built_;
+  std::map<Values, std::shared_ptr<const codegen::Binary>> built_;
 };
 
 }  // namespace kiln::runtime
