@@ -296,6 +296,24 @@ Build Builder::compile(const Instance& instance, const codegen::Source& source,
   return build;
 }
 
+std::optional<Build> Builder::find(const KernelDefinition& kernel,
+                                   std::span<const std::int64_t> config, const Target& target,
+                                   const std::optional<Digest>& source_digest) {
+  const Instance instance{kernel, config, target, source_digest};
+  if (access_ == Access::look_up) return substitute(instance, Substitutes::any);
+  if (!instance.source)
+    if (auto found = substitute(instance, Substitutes::shipped)) return found;
+  codegen::Compiler* compiler = nullptr;
+  try {
+    compiler = &this->compiler(target.kind);
+  } catch (const EnvironmentError&) {
+    return substitute(instance, Substitutes::any);
+  }
+  const codegen::Source source = codegen::make_source(kernel, config, target, *compiler, includes_);
+  if (!source.cacheable || !compiler->worth_keeping()) return {};
+  return look_up(instance, codegen::binary_key(source, target, *compiler, instance.source));
+}
+
 Build Builder::build(const KernelDefinition& kernel, std::span<const std::int64_t> config,
                      const Target& target, Access at_most,
                      const std::optional<Digest>* source_digest) {

@@ -75,6 +75,11 @@ class Builder {
               const Target& target, Access at_most = Access::compile,
               const std::optional<Digest>* source = nullptr);
 
+  /// What build() finds without compiling, or an instance's failure that it remembers. Nothing where
+  /// there is neither: then build() says what is missing. @throws as build()
+  std::optional<Build> find(const KernelDefinition& kernel, std::span<const std::int64_t> config,
+                            const Target& target, const std::optional<Digest>& source);
+
   /// An instance that does not compile is refused at once the second time, until its key changes or
   /// this is called: a header that was missing may be there now, where no key can tell.
   void forget_failures();

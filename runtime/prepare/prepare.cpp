@@ -123,15 +123,13 @@ class Run {
   // --- compiling --------------------------------------------------------------------------------
 
   void look_and_compile() {
-    for_each_index(engine_.builder().threads(), items_.size(), stop_,
-                   [&](std::size_t i) {
-                     const Sources sources = items_[i].sources->get(engine_.records());
-                     look(items_[i], &sources);
-                   },
-                   {});
+    looked_at_ = std::vector<std::atomic<bool>>(items_.size());
+    for_each_index(
+        engine_.builder().threads(), items_.size(), stop_, [&](std::size_t i) { look_and_find(i); },
+        [&](std::size_t) { load_found(); });
     // What many problems can run with comes first, so that a short time makes many launchable.
     const auto want = [&](const PrepareItem& item, const Values& config) {
-      instances_.want(item.handle, config, item.sources);
+      instances_.want(item, config);
     };
     for (const PrepareItem& item : items_)
       if (item.usable && !item.best.winner) want(item, item.best.configs.back());
@@ -151,14 +149,20 @@ class Run {
         },
         [&](std::size_t done) {
           tell(Step::compile, done, instances_.size());
-          double seconds = 0;
-          timed(seconds, [&] { load_built(); });
-          load_seconds_ += seconds;
+          load_found();
         });
     report_.compiled = compiled;
     report_.out_of_time = cut_off_;
     for (PrepareItem& item : items_)
       for (const Values& config : item.instances) note_lacking(item, config);
+  }
+
+  void look_and_find(std::size_t i) {
+    PrepareItem& item = items_[i];
+    const Sources sources = item.sources->get(engine_.records());
+    look(item, &sources);
+    if (to_load(item)) instances_.find(item, item.best.configs.front());
+    looked_at_[i] = true;
   }
 
   void look(PrepareItem& item, const Sources* sources = nullptr) {
@@ -173,7 +177,7 @@ class Run {
 
   /// Why an instance that the manifest names cannot be had; empty: it can.
   void note_lacking(PrepareItem& item, const Values& config) {
-    const auto found = instances_.lacking(*item.handle, config);
+    const auto found = instances_.lacking(item, config);
     if (found && std::holds_alternative<std::monostate>(*found)) return;
     item.missing.reset();
     if (!found)
@@ -194,14 +198,17 @@ class Run {
 
   static bool to_load(const PrepareItem& item) { return item.usable && !item.best.configs.empty(); }
 
-  /// What needs nothing that is still to be built, while other threads build that.
-  void load_built() {
-    for (; loaded_ < items_.size() && !stop_.stop_requested(); ++loaded_) {
+  /// What needs nothing that is still to be found or built, while other threads do that.
+  void load_found() {
+    const auto start = Clock::now();
+    for (; loaded_ < items_.size() && looked_at_[loaded_]; ++loaded_) {
       PrepareItem& item = items_[loaded_];
+      if (stop_.stop_requested()) break;
       if (!to_load(item)) continue;
-      if (!instances_.can_be_loaded(*item.handle, item.best.configs.front())) return;
+      if (!instances_.can_be_loaded(item, item.best.configs.front())) break;
       timed(of(item).seconds, [&] { load(item); });
     }
+    load_seconds_ += seconds_since(start);
   }
 
   void load() {
@@ -439,7 +446,8 @@ class Run {
   const TimeLimit deadline_;
   PrepareReport report_;
   std::vector<PrepareItem> items_;
-  std::atomic<bool> cut_off_{false};  ///< something was not compiled any more
+  std::atomic<bool> cut_off_{false};          ///< something was not compiled any more
+  std::vector<std::atomic<bool>> looked_at_;  ///< by item
   Instances instances_{engine_};
   std::size_t loaded_ = 0;                   ///< items, from the front, or not to be loaded
   double load_seconds_ = 0;                  ///< spent on them while others were built

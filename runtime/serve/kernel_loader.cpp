@@ -199,16 +199,10 @@ std::variant<Launchable, Missing> KernelLoader::load_fresh(std::span<const std::
   return launchable(problem, config, std::move(kernel));
 }
 
-Build KernelLoader::build_ahead(std::span<const std::int64_t> config, Builder::Access access,
-                                const std::optional<Digest>& source) {
-  Build build = engine_->builder().build(definition_, config, engine_->device()->info().target,
-                                         access, &source);
-  if (build.binary()) {
-    const std::lock_guard lock(built_mutex_);
-    built_.insert_or_assign(Values(config.begin(), config.end()),
-                            std::get<std::shared_ptr<const codegen::Binary>>(build.outcome));
-  }
-  return build;
+void KernelLoader::keep_built(std::span<const std::int64_t> config,
+                              std::shared_ptr<const codegen::Binary> binary) {
+  const std::lock_guard lock(built_mutex_);
+  built_.insert_or_assign(Values(config.begin(), config.end()), std::move(binary));
 }
 
 void KernelLoader::forget_built() {

@@ -48,10 +48,9 @@ class KernelLoader final : private PinSource {
   std::variant<detail::Launchable, Missing> load(std::span<const std::int64_t> problem,
                                                  std::span<const std::int64_t> config,
                                                  Builder::Access access = Builder::Access::compile);
-  /// Finds or builds one config's binary. Those that load the config take that one, without looking
-  /// for it again, until it is forgotten. `source`: as Builder::build.
-  Build build_ahead(std::span<const std::int64_t> config, Builder::Access access,
-                    const std::optional<Digest>& source);
+  /// Those that load this config take this binary, without looking for it, until it is forgotten.
+  void keep_built(std::span<const std::int64_t> config,
+                  std::shared_ptr<const codegen::Binary> binary);
   void forget_built();
   /// As load(), for a kernel that is loaded already and whose variables are untouched.
   detail::Launchable adopt(std::span<const std::int64_t> problem,

@@ -70,10 +70,10 @@ class Provisions {
   /// throws, except MissingError
   Served serve(std::span<const std::int64_t> problem, const BestConfigs& best,
                Builder::Access access, bool search_follows, Stay stay = Stay::always);
-  /// As KernelLoader::build_ahead and forget_built.
-  Build build_ahead(std::span<const std::int64_t> config, Builder::Access access,
-                    const std::optional<Digest>& source) {
-    return configs_.loader().build_ahead(config, access, source);
+  /// As KernelLoader::keep_built and forget_built.
+  void keep_built(std::span<const std::int64_t> config,
+                  std::shared_ptr<const codegen::Binary> binary) {
+    configs_.loader().keep_built(config, std::move(binary));
   }
   void forget_built() { configs_.loader().forget_built(); }
   /// Puts in use what stands in.
