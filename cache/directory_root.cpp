@@ -43,7 +43,7 @@ class DirectoryRoot final : public Root {
     bool go_on = true;
     each(kind, [&](const DiskLevel::Found& found) {
       if (!go_on) return;
-      if (const auto key = read_key(disk_, kind, found.hex)) go_on = visit(*key);
+      if (const auto key = read_key(disk_, found)) go_on = visit(*key);
     });
   }
 

@@ -130,7 +130,7 @@ GuardedDirectory DiskLevel::shard(EntryKind kind, const std::string& name, std::
 }
 
 ReadFile DiskLevel::read_at(int directory, const std::string& name, const std::string& path,
-                            std::size_t limit, bool use) {
+                            const Part& part) {
   // O_NONBLOCK: a FIFO planted under an entry's name must not make anyone wait.
   UniqueFd fd(
       ::openat(directory, name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
@@ -150,42 +150,61 @@ ReadFile DiskLevel::read_at(int directory, const std::string& name, const std::s
   if (static_cast<std::uint64_t>(status.st_size) > kMaxFile)
     return damaged(path + " is larger than any entry");
 
-  const auto size = std::min(static_cast<std::size_t>(status.st_size), limit);
+  const auto size = std::min(static_cast<std::size_t>(status.st_size), part.limit);
   std::shared_ptr<std::byte[]> buffer;
   try {
     buffer = std::make_shared_for_overwrite<std::byte[]>(size);
   } catch (const std::bad_alloc&) {
     return failed(call_failure("read", path, ENOMEM));
   }
-  for (std::size_t done = 0; done < size;) {
-    const ssize_t got = fs_->read(fd.get(), buffer.get() + done, size - done);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return failed(call_failure("read", path, errno));
-    if (got == 0) return damaged(path + " ends early");
-    done += static_cast<std::size_t>(got);
+  std::size_t done = 0;
+  const auto read_to = [&](std::size_t end) -> std::optional<ReadFile> {
+    while (done < end) {
+      const ssize_t got = fs_->read(fd.get(), buffer.get() + done, end - done);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return failed(call_failure("read", path, errno));
+      if (got == 0) return damaged(path + " ends early");
+      done += static_cast<std::size_t>(got);
+    }
+    return std::nullopt;
+  };
+  if (part.wanted) {
+    const std::size_t front = std::min(size, part.front);
+    if (auto failure = read_to(front)) return *std::move(failure);
+    if (!(*part.wanted)(std::span(buffer.get(), front))) return {};
   }
+  if (auto failure = read_to(size)) return *std::move(failure);
   const Stamp stamp = Stamp::of(status);
   // A file whose time stamp cannot be set (on a read-only file system) cannot be evicted either.
-  if (use && is_outdated(stamp)) fs_->touch(fd.get());
+  if (part.use && is_outdated(stamp)) fs_->touch(fd.get());
   const std::span<const std::byte> view(buffer.get(), size);
   return {ReadFile::Status::read, detail::Bytes(std::move(buffer), view), stamp, {}};
 }
 
-ReadFile DiskLevel::read_file(EntryKind kind, const std::string& hex, std::size_t limit, bool use) {
+ReadFile DiskLevel::read_file(EntryKind kind, const std::string& hex, const Part& part) {
   std::string path;
   GuardedDirectory directory = shard(kind, shard_of(hex), path);
   if (directory.failure) return failed(*std::move(directory.failure));
   if (!directory.fd) return {};
   const std::string name = hex + extension(kind);
-  return read_at(directory.fd.get(), name, path + '/' + name, limit, use);
+  return read_at(directory.fd.get(), name, path + '/' + name, part);
 }
 
 ReadFile DiskLevel::read(EntryKind kind, const std::string& hex, std::size_t limit) {
-  return read_file(kind, hex, limit, false);
+  return read_file(kind, hex, {.limit = limit});
+}
+
+ReadFile DiskLevel::read(const Found& found, std::size_t limit) {
+  return read_at(found.directory, found.name, found.path.native(), {.limit = limit});
 }
 
 ReadFile DiskLevel::use(EntryKind kind, const std::string& hex) {
-  return read_file(kind, hex, std::numeric_limits<std::size_t>::max(), true);
+  return read_file(kind, hex, {.use = true});
+}
+
+ReadFile DiskLevel::use_if(EntryKind kind, const std::string& hex, std::size_t front,
+                           const Wanted& wanted) {
+  return read_file(kind, hex, {.use = true, .wanted = &wanted, .front = front});
 }
 
 std::optional<Stamp> DiskLevel::stamp(EntryKind kind, const std::string& hex) {

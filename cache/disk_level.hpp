@@ -77,6 +77,10 @@ class DiskLevel {
   /// As read(), of the whole file. Counts as use: a time stamp that is an hour off is set to now,
   /// if that is permitted.
   ReadFile use(EntryKind kind, const std::string& hex);
+  /// As use(), of a file whose front is `wanted`: else it counts as absent, and the rest of it is
+  /// not read. The front are `front` bytes, or all if that is less.
+  using Wanted = std::function<bool(std::span<const std::byte> bytes)>;
+  ReadFile use_if(EntryKind kind, const std::string& hex, std::size_t front, const Wanted& wanted);
   /// The stamp of a regular file; nothing if there is none.
   std::optional<Stamp> stamp(EntryKind kind, const std::string& hex);
   /// Replaces the entry. A failure leaves the old one, or (of the last fsync) the new one.
@@ -106,6 +110,8 @@ class DiskLevel {
   /// of the part's directory (nothing: it is not there) was taken before its names were read.
   std::optional<Stamp> walk_shard(EntryKind kind, unsigned number,
                                   const std::function<void(const Found&)>& visit);
+  /// As read(), of a visited file, during the visit.
+  ReadFile read(const Found& found, std::size_t limit = std::numeric_limits<std::size_t>::max());
   /// That stamp alone.
   std::optional<Stamp> shard_stamp(EntryKind kind, unsigned number);
 
@@ -134,9 +140,16 @@ class DiskLevel {
 
   SharedFd inner_directory(std::size_t index, bool create, std::optional<Failure>& failure);
   GuardedDirectory shard(EntryKind kind, const std::string& name, std::string& path);
-  ReadFile read_file(EntryKind kind, const std::string& hex, std::size_t limit, bool use);
+  /// What of a file is read, and whether that counts as use.
+  struct Part {
+    std::size_t limit = std::numeric_limits<std::size_t>::max();
+    bool use = false;
+    const Wanted* wanted = nullptr;  ///< null: it is
+    std::size_t front = 0;           ///< what it is asked about
+  };
+  ReadFile read_file(EntryKind kind, const std::string& hex, const Part& part);
   ReadFile read_at(int directory, const std::string& name, const std::string& path,
-                   std::size_t limit, bool use);
+                   const Part& part);
   void sweep(int directory);
 
   const std::filesystem::path directory_;

@@ -1,5 +1,6 @@
 #include "cache/entry_file.hpp"
 
+#include <limits>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -40,44 +41,90 @@ bool same_key(EntryKind kind, const Key& found, const Key& wanted) {
           (kind == EntryKind::record && found.fields == printable(wanted).fields));
 }
 
-std::optional<Key> read_key(DiskLevel& disk, EntryKind kind, const std::string& hex, bool* unread) {
+namespace {
+
+/// `read`: of so many bytes from the front, at most.
+template <class Read>
+std::optional<Key> key_of(EntryKind kind, const std::string& hex, bool* unread, const Read& read) {
   std::optional<Key> key;
-  const auto note = [&](const ReadFile& file) {
+  const auto read_noting = [&](std::size_t limit) {
+    ReadFile file = read(limit);
     if (unread && file.status == ReadFile::Status::failed) *unread = true;
+    return file;
   };
   if (kind == EntryKind::binary) {
     for (const std::size_t limit : {kFront, kLongFront}) {
-      const ReadFile file = disk.read(kind, hex, limit);
-      note(file);
+      const ReadFile file = read_noting(limit);
       if (file.status != ReadFile::Status::read) return std::nullopt;
       EntryFront front = decode_front(file.bytes);
       key = std::move(front.key);
       if (!front.cut) break;
     }
   } else {
-    const ReadFile file = disk.read(kind, hex);
-    note(file);
+    const ReadFile file = read_noting(std::numeric_limits<std::size_t>::max());
     Summary summary = summarize(kind, file.bytes);
     if (summary.status == DecodeStatus::valid) key = std::move(summary.key);
   }
   return key && key->hex() == hex ? std::move(key) : std::nullopt;
 }
 
-std::optional<StoredEntry> read_entry(DiskLevel& disk, EntryKind kind, const std::string& hex,
-                                      bool use) {
-  const ReadFile file = use ? disk.use(kind, hex) : disk.read(kind, hex);
-  if (file.status != ReadFile::Status::read) return std::nullopt;
+std::optional<StoredEntry> decode(EntryKind kind, const std::string& hex,
+                                  const detail::Bytes& bytes) {
   StoredEntry found;
   if (kind == EntryKind::binary) {
-    DecodedEntry entry = decode_entry(file.bytes);
+    DecodedEntry entry = decode_entry(bytes);
     if (entry.status != DecodeStatus::valid) return std::nullopt;
-    found = {std::move(entry.key), file.bytes.part(entry.payload_offset, entry.payload_size)};
+    found = {std::move(entry.key), bytes.part(entry.payload_offset, entry.payload_size)};
   } else {
-    DecodedRecord record = decode_record(text_of(file.bytes));
+    DecodedRecord record = decode_record(text_of(bytes));
     if (record.status != DecodeStatus::valid) return std::nullopt;
     found = {std::move(record.key), bytes_of(record_text(record.record))};
   }
   return found.key.hex() == hex ? std::optional(std::move(found)) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Key> read_key(DiskLevel& disk, EntryKind kind, const std::string& hex, bool* unread) {
+  return key_of(kind, hex, unread, [&](std::size_t limit) { return disk.read(kind, hex, limit); });
+}
+
+std::optional<Key> read_key(DiskLevel& disk, const DiskLevel::Found& found, bool* unread) {
+  return key_of(found.kind, found.hex, unread,
+                [&](std::size_t limit) { return disk.read(found, limit); });
+}
+
+std::optional<StoredEntry> read_entry(DiskLevel& disk, EntryKind kind, const std::string& hex,
+                                      bool use) {
+  const ReadFile file = use ? disk.use(kind, hex) : disk.read(kind, hex);
+  if (file.status != ReadFile::Status::read) return std::nullopt;
+  return decode(kind, hex, file.bytes);
+}
+
+std::optional<StoredEntry> read_accepted(DiskLevel& disk, EntryKind kind, const std::string& hex,
+                                         const std::function<bool(const Key&)>& accept) {
+  const auto accepted = [&](const Key& key) { return key.hex() == hex && accept(key); };
+  if (kind == EntryKind::record) {
+    std::optional<StoredEntry> entry;
+    disk.use_if(kind, hex, std::numeric_limits<std::size_t>::max(),
+                [&](std::span<const std::byte> bytes) {
+                  DecodedRecord record = decode_record(text_of(bytes));
+                  if (record.status != DecodeStatus::valid || !accepted(record.key)) return false;
+                  entry = {std::move(record.key), bytes_of(record_text(record.record))};
+                  return true;
+                });
+    return entry;
+  }
+  Key begins_with;
+  const ReadFile file = disk.use_if(kind, hex, kLongFront, [&](std::span<const std::byte> bytes) {
+    EntryFront front = decode_front(bytes);
+    if (!front.key || !accepted(*front.key)) return false;
+    begins_with = *std::move(front.key);
+    return true;
+  });
+  if (file.status != ReadFile::Status::read) return std::nullopt;
+  auto entry = decode(kind, hex, file.bytes);
+  return entry && same_key(kind, entry->key, begins_with) ? std::move(entry) : std::nullopt;
 }
 
 bool is_newer(DiskLevel& disk, EntryKind kind, const std::string& hex) {

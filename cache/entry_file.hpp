@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -34,10 +35,18 @@ bool same_key(EntryKind kind, const Key& found, const Key& wanted);
 /// where it cannot be read now: then `unread` is set.
 std::optional<Key> read_key(DiskLevel& disk, EntryKind kind, const std::string& hex,
                             bool* unread = nullptr);
+/// The same of a visited file, during the visit.
+std::optional<Key> read_key(DiskLevel& disk, const DiskLevel::Found& found, bool* unread = nullptr);
 
 /// The whole entry, if it is whole and lies under its own name. `use`: see DiskLevel::use.
 std::optional<StoredEntry> read_entry(DiskLevel& disk, EntryKind kind, const std::string& hex,
                                       bool use);
+
+/// The whole entry, whose file is opened once, and read to the end if `accept` admits the key that
+/// it begins with. That counts as use. A record's key is asked about once the record is known to be
+/// whole.
+std::optional<StoredEntry> read_accepted(DiskLevel& disk, EntryKind kind, const std::string& hex,
+                                         const std::function<bool(const Key&)>& accept);
 
 /// Whether it is whole and of a newer format, which only a newer Kiln may remove.
 bool is_newer(DiskLevel& disk, EntryKind kind, const std::string& hex);

@@ -47,7 +47,19 @@ class KeyIndex {
     std::unordered_map<Digest, std::vector<std::string>, Hash> names;
   };
 
+  /// A shard that may have changed, and whether it is there.
+  struct Due {
+    unsigned number;
+    bool is_there;
+  };
+  /// When a listing began: by this machine's clock, and by the file server's, if that is known.
+  struct Moment {
+    Clock::time_point here;
+    std::optional<std::int64_t> server_ns;
+  };
+
   bool refresh(Kind& index, EntryKind kind);
+  bool list(Shard& shard, EntryKind kind, const Due& due, const Moment& now);
 
   DiskLevel& disk_;
   std::mutex mutex_;

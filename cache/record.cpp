@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "cache/plain_json.hpp"
+
 namespace kiln::cache {
 namespace {
 
@@ -133,11 +135,11 @@ DecodedRecord decode_record(std::string_view text) {
 
   DecodedRecord decoded;
   const std::optional<Digest> digest = read_digest(file.value("digest", json()));
-  const json fields = file.value("key", json());
-  if (!digest || !fields.is_array() || !file.contains("record"))
+  const auto fields = file.find("key");
+  if (!digest || fields == file.end() || !fields->is_array() || !file.contains("record"))
     return no_record(DecodeStatus::damaged, "its key or record is missing");
   decoded.key.digest = *digest;
-  for (const json& field : fields) {
+  for (const json& field : *fields) {
     std::optional<KeyField> read = read_field(field);
     if (!read) return no_record(DecodeStatus::damaged, "a field of its key is malformed");
     decoded.key.fields.push_back(*std::move(read));
@@ -151,6 +153,7 @@ DecodedRecord decode_record(std::string_view text) {
     decoded.key.portable_fields = wanted.get<std::size_t>();
   }
   decoded.record = std::move(file["record"]);
+  discard(file);
   decoded.status = DecodeStatus::valid;
   return decoded;
 }
@@ -158,6 +161,7 @@ DecodedRecord decode_record(std::string_view text) {
 std::string record_text(const json& record) { return dump(record); }
 
 std::optional<json> parse_record(std::string_view text, int around) {
+  if (auto plain = parse_plain(text, kRecordDepth + around)) return plain;
   if (is_nested_beyond(text, kRecordDepth + around)) return std::nullopt;
   json record = json::parse(text, nullptr, false);
   if (record.is_discarded()) return std::nullopt;

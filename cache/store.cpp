@@ -304,10 +304,10 @@ std::optional<StoredEntry> Store::find_portable_here(
   if (disk_.directory().empty()) return std::nullopt;
   do {
     for (const std::string& hex : index_.find(kind, portable)) {
-      const auto key = read_key(disk_, kind, hex);
-      if (!key || key->portable != portable || !accept(*key)) continue;
-      auto entry = read_entry(disk_, kind, hex, true);
-      if (!entry || !same_key(kind, entry->key, *key) || (take && !take(*entry))) continue;
+      auto entry = read_accepted(disk_, kind, hex, [&](const Key& key) {
+        return key.portable == portable && accept(key);
+      });
+      if (!entry || (take && !take(*entry))) continue;
       ++counters_.disk_hits;
       if (kind == EntryKind::binary && options_.memory_bytes > 0)
         binaries_.put(entry->key, entry->payload);
@@ -372,7 +372,7 @@ std::optional<Key> Store::closest(EntryKind kind, const Key& wanted,
     if (found.what != What::entry || found.kind != kind || !found.regular ||
         considered >= kMostConsidered)
       return;
-    if (const auto key = read_key(disk_, kind, found.hex)) consider(*key);
+    if (const auto key = read_key(disk_, found)) consider(*key);
   });
   for (const auto& root : roots_.usable())
     root->each_key(kind, [&](const Key& key) {

@@ -296,14 +296,34 @@ Build Builder::compile(const Instance& instance, const codegen::Source& source,
   return build;
 }
 
+std::optional<Build> Builder::find(const KernelDefinition& kernel,
+                                   std::span<const std::int64_t> config, const Target& target,
+                                   const std::optional<Digest>& source_digest) {
+  const Instance instance{kernel, config, target, source_digest};
+  if (access_ == Access::look_up) return substitute(instance, Substitutes::any);
+  if (!instance.source)
+    if (auto found = substitute(instance, Substitutes::shipped)) return found;
+  codegen::Compiler* compiler = nullptr;
+  try {
+    compiler = &this->compiler(target.kind);
+  } catch (const EnvironmentError&) {
+    return substitute(instance, Substitutes::any);
+  }
+  const codegen::Source source = codegen::make_source(kernel, config, target, *compiler, includes_);
+  if (!source.cacheable || !compiler->worth_keeping()) return {};
+  return look_up(instance, codegen::binary_key(source, target, *compiler, instance.source));
+}
+
 Build Builder::build(const KernelDefinition& kernel, std::span<const std::int64_t> config,
-                     const Target& target, Access at_most) {
+                     const Target& target, Access at_most,
+                     const std::optional<Digest>* source_digest) {
   const auto start = std::chrono::steady_clock::now();
   const auto timed = [&](Build build) {
     build.seconds = seconds_since(start);
     return build;
   };
-  const Instance instance{kernel, config, target, kernel_source(kernel)};
+  const Instance instance{kernel, config, target,
+                          source_digest ? *source_digest : kernel_source(kernel)};
   if (access_ == Access::look_up) return timed(build_without_compiler(instance));
   // A program may be shipped without its sources. What lies in the writable store may be of an
   // older source: there, making the source says which file is missing.

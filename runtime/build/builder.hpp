@@ -69,9 +69,16 @@ class Builder {
   /// kernel source), else compiled.
   /// With `at_most` look_up nothing is compiled; where the builder may compile, a binary is then
   /// found as it would be found before compiling it. Missing::why says if it could not be compiled.
+  /// @param source what kernel_source() has said a moment ago; null: it is asked
   /// @throws UserError, EnvironmentError as make_source and Compiler::compile do.
   Build build(const KernelDefinition& kernel, std::span<const std::int64_t> config,
-              const Target& target, Access at_most = Access::compile);
+              const Target& target, Access at_most = Access::compile,
+              const std::optional<Digest>* source = nullptr);
+
+  /// What build() finds without compiling, or an instance's failure that it remembers. Nothing where
+  /// there is neither: then build() says what is missing. @throws as build()
+  std::optional<Build> find(const KernelDefinition& kernel, std::span<const std::int64_t> config,
+                            const Target& target, const std::optional<Digest>& source);
 
   /// An instance that does not compile is refused at once the second time, until its key changes or
   /// this is called: a header that was missing may be there now, where no key can tell.

@@ -3,8 +3,7 @@
 #include <cmath>
 #include <exception>
 #include <map>
-#include <mutex>
-#include <set>
+#include <optional>
 #include <utility>
 #include <variant>
 
@@ -12,12 +11,13 @@
 #include "kiln/detail/tunable.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/prepare/before_agreement.hpp"
+#include "runtime/prepare/instances.hpp"
 #include "runtime/prepare/preparation.hpp"
 #include "runtime/prepare/prepare_items.hpp"
+#include "runtime/prepare/text_of.hpp"
 #include "runtime/prepare/tune_jobs.hpp"
 #include "runtime/serve/provisions.hpp"
 #include "runtime/serve/tune_one.hpp"
-#include "runtime/support/foreign_exception.hpp"
 #include "runtime/support/parallel.hpp"
 #include "runtime/support/time_limit.hpp"
 #include "runtime/together/beside_agreement.hpp"
@@ -40,17 +40,6 @@ PrepareWork allowed(PrepareWork asked, const Engine& engine) {
   return asked;
 }
 
-/// @throws DeviceLost
-std::string text_of(const std::exception_ptr& failure) try {
-  std::rethrow_exception(failure);
-} catch (const DeviceLost&) {
-  throw;
-} catch (const std::exception& error) {
-  return error.what();
-} catch (...) {
-  return kForeignException;
-}
-
 class Run {
  public:
   Run(Engine& engine, const Manifest& manifest, const PrepareOptions& options,
@@ -69,8 +58,12 @@ class Run {
     const auto before_tuning = [&] {
       tell(Step::check, 0, manifest_.wanted.size());
       items_ = prepare_items(engine_, manifest_, report_.problems);
+      free_before_ = engine_.device()->available();
       timed(report_.compile_seconds, [&] { look_and_compile(); });
       timed(report_.load_seconds, [&] { load(); });
+      // Loading that went on beside the builds.
+      report_.compile_seconds -= load_seconds_;
+      report_.load_seconds += load_seconds_;
     };
     before_agreement(engine_, manifest_, tuning_, before_tuning);
     timed(report_.tune_seconds, [&] { tune(); });
@@ -129,21 +122,14 @@ class Run {
 
   // --- compiling --------------------------------------------------------------------------------
 
-  struct Instance {
-    ServedHandle* handle;
-    Values config;
-    auto operator<=>(const Instance&) const = default;
-  };
-
   void look_and_compile() {
-    for_each_index(engine_.builder().threads(), items_.size(), stop_,
-                   [&](std::size_t i) { look(items_[i]); }, {});
+    looked_at_ = std::vector<std::atomic<bool>>(items_.size());
+    for_each_index(
+        engine_.builder().threads(), items_.size(), stop_, [&](std::size_t i) { look_and_find(i); },
+        [&](std::size_t) { load_found(); });
     // What many problems can run with comes first, so that a short time makes many launchable.
-    std::vector<Instance> order;
-    std::set<Instance> seen;
     const auto want = [&](const PrepareItem& item, const Values& config) {
-      if (seen.insert({item.handle.get(), config}).second)
-        order.push_back({item.handle.get(), config});
+      instances_.want(item, config);
     };
     for (const PrepareItem& item : items_)
       if (item.usable && !item.best.winner) want(item, item.best.configs.back());
@@ -151,23 +137,37 @@ class Run {
       if (item.usable) want(item, item.best.configs.front());
     for (const PrepareItem& item : items_)
       for (const Values& config : item.instances) want(item, config);
-    report_.instances = order.size();
+    report_.instances = instances_.size();
     std::atomic<std::size_t> compiled{0};
     for_each_index(
-        engine_.builder().builds_at_once(), order.size(), stop_,
+        engine_.builder().builds_at_once(), instances_.size(), stop_,
         [&](std::size_t i) {
-          if (build(order[i])) ++compiled;
+          if (deadline_.passed())
+            cut_off_ = true;
+          else if (instances_.build(i, access()))
+            ++compiled;
         },
-        [&](std::size_t done) { tell(Step::compile, done, order.size()); });
+        [&](std::size_t done) {
+          tell(Step::compile, done, instances_.size());
+          load_found();
+        });
     report_.compiled = compiled;
     report_.out_of_time = cut_off_;
     for (PrepareItem& item : items_)
       for (const Values& config : item.instances) note_lacking(item, config);
   }
 
-  void look(PrepareItem& item) {
+  void look_and_find(std::size_t i) {
+    PrepareItem& item = items_[i];
+    const Sources sources = item.sources->get(engine_.records());
+    look(item, &sources);
+    if (to_load(item)) instances_.find(item, item.best.configs.front());
+    looked_at_[i] = true;
+  }
+
+  void look(PrepareItem& item, const Sources* sources = nullptr) {
     try {
-      item.best = item.provisions().best_configs(item.problem, tuning_of(item));
+      item.best = item.provisions().best_configs(item.problem, tuning_of(item), sources);
       item.usable = true;
     } catch (...) {
       item.usable = false;
@@ -175,42 +175,16 @@ class Run {
     }
   }
 
-  /// Whether it was compiled.
-  bool build(const Instance& instance) {
-    if (deadline_.passed()) {
-      cut_off_ = true;
-      return false;
-    }
-    const KernelDefinition& kernel = instance.handle->definition();
-    const Target& target = engine_.device()->info().target;
-    bool compiled = false;
-    std::variant<std::monostate, std::string, Missing> lacking;
-    try {
-      const Build made = engine_.builder().build(kernel, instance.config, target, access());
-      if (const auto* failure = std::get_if<CompileFailure>(&made.outcome))
-        lacking = CompileError(*failure).what();
-      else if (const auto* missing = std::get_if<Missing>(&made.outcome))
-        lacking = *missing;
-      else
-        compiled = made.compiled;
-    } catch (...) {
-      lacking = text_of(std::current_exception());
-    }
-    const std::lock_guard lock(mutex_);
-    lacking_[instance] = std::move(lacking);
-    return compiled;
-  }
-
   /// Why an instance that the manifest names cannot be had; empty: it can.
   void note_lacking(PrepareItem& item, const Values& config) {
-    const auto found = lacking_.find({item.handle.get(), config});
-    if (found != lacking_.end() && std::holds_alternative<std::monostate>(found->second)) return;
+    const auto found = instances_.lacking(item, config);
+    if (found && std::holds_alternative<std::monostate>(*found)) return;
     item.missing.reset();
-    if (found == lacking_.end())
+    if (!found)
       item.lacking = late(format("{} was not compiled", item.kernel().space.describe(config)));
-    else if (const auto* why = std::get_if<std::string>(&found->second))
+    else if (const auto* why = std::get_if<std::string>(&*found))
       item.lacking = *why;
-    else if (const auto* missing = std::get_if<Missing>(&found->second)) {
+    else if (const auto* missing = std::get_if<Missing>(&*found)) {
       item.lacking = missing->explain();
       item.missing = *missing;
     }
@@ -222,21 +196,37 @@ class Run {
     return work_ == PrepareWork::tune && !item.handle->fixed() && !item.best.searched;
   }
 
-  void load() {
-    const auto before = engine_.device()->available();
-    std::size_t done = 0;
-    for (PrepareItem& item : items_) {
+  static bool to_load(const PrepareItem& item) { return item.usable && !item.best.configs.empty(); }
+
+  /// What needs nothing that is still to be found or built, while other threads do that.
+  void load_found() {
+    const auto start = Clock::now();
+    for (; loaded_ < items_.size() && looked_at_[loaded_]; ++loaded_) {
+      PrepareItem& item = items_[loaded_];
       if (stop_.stop_requested()) break;
-      if (item.usable && !item.best.configs.empty()) timed(of(item).seconds, [&] { load(item); });
-      tell(Step::load, ++done, items_.size());
+      if (!to_load(item)) continue;
+      if (!instances_.can_be_loaded(item, item.best.configs.front())) break;
+      timed(of(item).seconds, [&] { load(item); });
+    }
+    load_seconds_ += seconds_since(start);
+  }
+
+  void load() {
+    if (loaded_ > 0) tell(Step::load, loaded_, items_.size());
+    for (; loaded_ < items_.size(); ++loaded_) {
+      if (stop_.stop_requested()) break;
+      PrepareItem& item = items_[loaded_];
+      if (to_load(item)) timed(of(item).seconds, [&] { load(item); });
+      tell(Step::load, loaded_ + 1, items_.size());
     }
     std::map<ServedHandle*, std::vector<Values>> problems;
     for (const PrepareItem& item : items_)
       if (item.usable) problems[item.handle.get()].push_back(item.problem);
     for (auto& [handle, own] : problems)
       if (!stop_.stop_requested()) handle->provisions().keep_default(own, access());
+    instances_.forget();
     const auto after = engine_.device()->available();
-    if (before && after) report_.device_bytes = *before - *after;
+    if (free_before_ && after) report_.device_bytes = *free_before_ - *after;
   }
 
   void load(PrepareItem& item) {
@@ -456,10 +446,12 @@ class Run {
   const TimeLimit deadline_;
   PrepareReport report_;
   std::vector<PrepareItem> items_;
-  std::atomic<bool> cut_off_{false};  ///< something was not compiled any more
-  std::mutex mutex_;                  ///< of what is below, while threads compile
-  /// Why an instance cannot be had; the first kind: it can.
-  std::map<Instance, std::variant<std::monostate, std::string, Missing>> lacking_;
+  std::atomic<bool> cut_off_{false};          ///< something was not compiled any more
+  std::vector<std::atomic<bool>> looked_at_;  ///< by item
+  Instances instances_{engine_};
+  std::size_t loaded_ = 0;                   ///< items, from the front, or not to be loaded
+  double load_seconds_ = 0;                  ///< spent on them while others were built
+  std::optional<std::int64_t> free_before_;  ///< bytes of the device's memory, before all loads
 };
 
 }  // namespace

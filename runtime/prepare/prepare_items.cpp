@@ -85,6 +85,9 @@ class Items {
     const auto [found, first] = places_.try_emplace({handle.get(), problem}, items.size());
     if (first) {
       items.push_back({handle, problem, report_.size()});
+      std::shared_ptr<SourcesRead>& sources = sources_[handle.get()];
+      if (!sources) sources = std::make_shared<SourcesRead>(kernel);
+      items.back().sources = sources;
       note(wanted, PreparedState::waiting, {});
       report_.back().problem = handle->what().named_problem(problem);
     }
@@ -99,6 +102,7 @@ class Items {
   const Target& target_;
   std::vector<PreparedProblem>& report_;
   std::map<std::pair<const ServedHandle*, Values>, std::size_t> places_;
+  std::map<const ServedHandle*, std::shared_ptr<SourcesRead>> sources_;
 };
 
 }  // namespace

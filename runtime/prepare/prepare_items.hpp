@@ -11,6 +11,7 @@
 #include "runtime/serve/engine.hpp"
 #include "runtime/serve/provisions.hpp"
 #include "runtime/serve/served_handle.hpp"
+#include "runtime/tune/sources_read.hpp"
 
 namespace kiln::runtime {
 
@@ -23,6 +24,7 @@ struct PrepareItem {
   BestConfigs best{};
   bool usable = false;    ///< it was looked at, and the kernel's own rules do not fail for it
   std::string lacking{};  ///< why one of `instances` cannot be had
+  std::shared_ptr<SourcesRead> sources{};  ///< of the handle's kernel
   std::optional<Missing> missing{};  ///< the binary that `lacking` is about, if it is about one
 
   Provisions& provisions() const { return handle->provisions(); }

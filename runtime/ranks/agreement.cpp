@@ -466,4 +466,17 @@ std::size_t Agreement::next_tuned(std::size_t from) const noexcept {
   return from;
 }
 
+/// Whether several ranks have its candidates.
+bool Agreement::divided(std::size_t problem) const noexcept {
+  if (!tuned(problem) || owners_.empty()) return false;
+  const std::vector<int>& owners = owners_[problem];
+  return std::ranges::any_of(owners, [&](int owner) { return owner != owners.front(); });
+}
+
+bool Agreement::any_divided() const noexcept {
+  for (std::size_t p = 0; p < problems_.size(); ++p)
+    if (divided(p)) return true;
+  return false;
+}
+
 }  // namespace kiln::runtime::ranks

@@ -13,6 +13,8 @@
 //             fails on all.
 //   reduce    per problem one reduction (leader: broadcast); a failed candidate is +inf
 //   finals    shard: the best few and the default, timed by everyone, one reduction per problem
+//             whose candidates several ranks have timed; a problem that one rank has as a whole is
+//             decided there, as if that rank tuned alone
 //   prepare   no exchange: each rank builds what was chosen; a rank that cannot is in trouble
 //   compare   gather: plan digests, and from a rank in trouble its reason
 //   confirm   gather: "I have seen that all plans are equal"
@@ -150,6 +152,8 @@ class Agreement {
   bool sharded() const noexcept;
   bool tuned(std::size_t problem) const noexcept;
   std::size_t next_tuned(std::size_t from) const noexcept;
+  bool divided(std::size_t problem) const noexcept;
+  bool any_divided() const noexcept;
   std::vector<std::size_t> to_save() const;
 
   AgreementInput in_;

@@ -62,18 +62,19 @@ Agreement::Actions Agreement::read_costs(std::span<const float> values, Time now
   const auto parts = static_cast<float>(known);
   for (Cost& c : costs)  // a rank of which nothing is known is like the others
     if (known > 0 && c.compile + c.run == 0) c = {sum.compile / parts, sum.run / parts};
-  for (std::size_t p = 0; p < problems_.size(); ++p)
-    if (tuned(p)) wanted += in_.problems[p].candidates;
-  if (wanted != costs.size())
-    return give_up({RankFailure::Kind::system, {}, "a reduction of the wrong size"}, now);
-  const std::vector<int> owner = assign(costs, split);
-  owners_.resize(problems_.size());
-  auto at = owner.begin();
+  std::vector<std::size_t> candidates;
   for (std::size_t p = 0; p < problems_.size(); ++p)
     if (tuned(p)) {
-      owners_[p].assign(at, at + static_cast<std::ptrdiff_t>(in_.problems[p].candidates));
-      at += static_cast<std::ptrdiff_t>(in_.problems[p].candidates);
+      candidates.push_back(in_.problems[p].candidates);
+      wanted += candidates.back();
     }
+  if (wanted != costs.size())
+    return give_up({RankFailure::Kind::system, {}, "a reduction of the wrong size"}, now);
+  std::vector<std::vector<int>> owners = assign(candidates, costs, split);
+  owners_.resize(problems_.size());
+  auto next = owners.begin();
+  for (std::size_t p = 0; p < problems_.size(); ++p)
+    if (tuned(p)) owners_[p] = std::move(*next++);
   return time_shares(now);
 }
 
@@ -139,8 +140,11 @@ Agreement::Actions Agreement::worked(const Worked& e, Time now) {
 Agreement::Actions Agreement::reduce_next(Time now) {
   const bool first = current_ == 0;
   current_ = next_tuned(current_);
+  while (phase_ == Phase::reduce_finals && current_ < problems_.size() && !divided(current_))
+    current_ = next_tuned(current_ + 1);
   if (current_ == problems_.size()) {
-    if (phase_ == Phase::reduce && sharded() && in_.options.finalists > 0) return begin_finals(now);
+    if (phase_ == Phase::reduce && in_.options.finalists > 0 && any_divided())
+      return begin_finals(now);
     return choose(now);
   }
   const Time patience = (first ? std::max(now, tune_until_) + in_.options.step_seconds : now) +
@@ -175,7 +179,7 @@ Agreement::Actions Agreement::read_reduced(const Completed& e, Time now) {
 Agreement::Actions Agreement::begin_finals(Time now) {
   std::vector<Work::Item> items;
   for (std::size_t p = 0; p < problems_.size(); ++p) {
-    if (!tuned(p)) continue;
+    if (!divided(p)) continue;
     problems_[p].mine.assign(problems_[p].mine.size(), kFailed);
     Work::Item item{p, finalists(problems_[p].agreed, in_.options.finalists)};
     if (!item.candidates.empty()) items.push_back(std::move(item));

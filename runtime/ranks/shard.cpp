@@ -12,35 +12,103 @@ double finish(double compile, double run, const ShardOptions& options) noexcept 
   return options.overlap ? std::max(compile, run) : compile + run;
 }
 
-std::vector<int> assign(std::span<const Cost> costs, const ShardOptions& options) {
+namespace {
+
+struct Load {
+  int rank = 0;
+  std::size_t items = 0;  ///< so that what seems to cost nothing is split, too
+  Cost sum{};
+  double finish = 0;
+
+  void add(const Cost& cost, std::size_t count, const ShardOptions& options) {
+    sum.compile += cost.compile;
+    sum.run += cost.run;
+    items += count;
+    finish = ranks::finish(sum.compile, sum.run, options);
+  }
+  bool operator<(const Load& o) const {  // the queue's top is the rank that is done first
+    return std::tie(finish, items, rank) > std::tie(o.finish, o.items, o.rank);
+  }
+};
+using Loads = std::priority_queue<Load>;
+
+Loads no_loads(int ranks) {
+  Loads loads;
+  for (int rank = 0; rank < ranks; ++rank) loads.push({rank});
+  return loads;
+}
+
+double finish_of(const Cost& cost, const ShardOptions& options) {
+  return finish(cost.compile, cost.run, options);
+}
+
+/// The places, the most expensive first.
+std::vector<std::size_t> by_cost(std::span<const Cost> costs, const ShardOptions& options) {
   std::vector<std::size_t> order(costs.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return finish(costs[a].compile, costs[a].run, options) >
-           finish(costs[b].compile, costs[b].run, options);
+    return finish_of(costs[a], options) > finish_of(costs[b], options);
   });
-  struct Load {
-    double finish, compile, run;
-    std::size_t items;  ///< so that what seems to cost nothing is split, too
-    int rank;
-    bool operator<(const Load& o) const {  // the queue's top is the rank that is done first
-      return std::tie(finish, items, rank) > std::tie(o.finish, o.items, o.rank);
-    }
-  };
-  std::priority_queue<Load> loads;
-  for (int r = 0; r < options.ranks; ++r) loads.push({0, 0, 0, 0, r});
+  return order;
+}
+
+/// Each to the rank that is then done first.
+std::vector<int> assign_each(std::span<const Cost> costs, const ShardOptions& options,
+                             Loads& loads) {
   std::vector<int> owner(costs.size());
-  for (const std::size_t i : order) {
+  for (const std::size_t i : by_cost(costs, options)) {
     Load load = loads.top();
     loads.pop();
     owner[i] = load.rank;
-    load.compile += costs[i].compile;
-    load.run += costs[i].run;
-    ++load.items;
-    load.finish = finish(load.compile, load.run, options);
+    load.add(costs[i], 1, options);
     loads.push(load);
   }
   return owner;
+}
+
+}  // namespace
+
+std::vector<int> assign(std::span<const Cost> costs, const ShardOptions& options) {
+  Loads loads = no_loads(options.ranks);
+  return assign_each(costs, options, loads);
+}
+
+std::vector<std::vector<int>> assign(std::span<const std::size_t> candidates,
+                                     std::span<const Cost> costs, const ShardOptions& options) {
+  constexpr double kMostOverMean = 1.125;
+  const std::vector<Cost> alike(costs.size(), {0, 1});
+  const bool known =
+      std::ranges::any_of(costs, [](const Cost& c) { return c.compile + c.run > 0; });
+  if (!known) costs = alike;
+  std::vector<std::span<const Cost>> of;
+  std::vector<Cost> sums;
+  double all = 0;
+  for (const std::size_t count : candidates) {
+    of.push_back(costs.first(count));
+    costs = costs.subspan(count);
+    Cost& sum = sums.emplace_back();
+    for (const Cost& cost : of.back()) {
+      sum.compile += cost.compile;
+      sum.run += cost.run;
+    }
+    all += finish_of(sum, options);
+  }
+  Loads loads = no_loads(options.ranks);
+  std::vector<std::vector<int>> owners(candidates.size());
+  std::vector<std::size_t> shared;
+  for (const std::size_t p : by_cost(sums, options)) {
+    Load load = loads.top();
+    load.add(sums[p], of[p].size(), options);
+    if (load.finish > kMostOverMean * all / options.ranks) {
+      shared.push_back(p);
+      continue;
+    }
+    loads.pop();
+    owners[p].assign(of[p].size(), load.rank);
+    loads.push(load);
+  }
+  for (const std::size_t p : shared) owners[p] = assign_each(of[p], options, loads);
+  return owners;
 }
 
 std::vector<std::size_t> build_order(std::size_t items, int rank, const ShardOptions& options) {

@@ -33,6 +33,13 @@ double finish(double compile, double run, const ShardOptions& options) noexcept;
 /// @pre ranks >= 1, compile_threads >= 1, costs finite and >= 0
 std::vector<int> assign(std::span<const Cost> costs, const ShardOptions& options);
 
+/// The same for several problems: `candidates` of each, whose costs follow each other. A problem is
+/// one rank's as a whole, which then needs no other rank to compare its candidates, and makes its
+/// data alone; unless that rank would be done later than the others by more than an eighth. Such
+/// problems' candidates are shared out, each by itself. Where no cost is known all count alike.
+std::vector<std::vector<int>> assign(std::span<const std::size_t> candidates,
+                                     std::span<const Cost> costs, const ShardOptions& options);
+
 /// The order in which a rank builds what all ranks build: the first item, which is the default,
 /// then, of each `ranks * compile_threads` items, its own before those of others. So ranks with one
 /// store compile different ones, and find the others' there.

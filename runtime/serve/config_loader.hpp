@@ -37,6 +37,8 @@ class ConfigLoader {
   /// Whether the default config's grid is empty.
   bool launches_nothing(std::span<const std::int64_t> problem) const;
 
+  KernelLoader& loader() const noexcept { return loader_; }
+
   /// As KernelLoader::load. @throws also NotForProblem when a fixed config breaks a
   /// constraint
   Loaded load(std::span<const std::int64_t> problem, std::span<const std::int64_t> config,

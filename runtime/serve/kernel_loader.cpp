@@ -181,18 +181,40 @@ std::variant<Launchable, Missing> KernelLoader::load_fresh(std::span<const std::
     throw UserError(format("kernel {} with {} for {}: {}", definition_.name,
                            definition_.space.describe(config),
                            definition_.describe_problem(problem), impossible));
-  Build build = engine_->builder().build(definition_, config, device.info().target, access);
-  if (auto* failure = std::get_if<CompileFailure>(&build.outcome))
-    throw CompileError(std::move(*failure));
-  if (auto* missing = std::get_if<Missing>(&build.outcome)) {
-    engine_->wanted().note(definition_, problem, config);
-    return std::move(*missing);
+  std::shared_ptr<const codegen::Binary> binary = built(config);
+  if (!binary) {
+    Build build = engine_->builder().build(definition_, config, device.info().target, access);
+    if (auto* failure = std::get_if<CompileFailure>(&build.outcome))
+      throw CompileError(std::move(*failure));
+    if (auto* missing = std::get_if<Missing>(&build.outcome)) {
+      engine_->wanted().note(definition_, problem, config);
+      return std::move(*missing);
+    }
+    binary = std::get<std::shared_ptr<const codegen::Binary>>(std::move(build.outcome));
   }
   SpanScope span(&engine_->workshop().telemetry().spans, "kiln.load",
                  {{"kernel", definition_.name}, {"config", definition_.space.describe(config)}});
-  auto kernel = load_counted(device, *build.binary(), plan.launch, plan.steps);
+  auto kernel = load_counted(device, *binary, plan.launch, plan.steps);
   span.end();
   return launchable(problem, config, std::move(kernel));
+}
+
+void KernelLoader::keep_built(std::span<const std::int64_t> config,
+                              std::shared_ptr<const codegen::Binary> binary) {
+  const std::lock_guard lock(built_mutex_);
+  built_.insert_or_assign(Values(config.begin(), config.end()), std::move(binary));
+}
+
+void KernelLoader::forget_built() {
+  const std::lock_guard lock(built_mutex_);
+  built_.clear();
+}
+
+std::shared_ptr<const codegen::Binary> KernelLoader::built(std::span<const std::int64_t> config) {
+  const std::lock_guard lock(built_mutex_);
+  if (built_.empty()) return nullptr;
+  const auto found = built_.find(Values(config.begin(), config.end()));
+  return found == built_.end() ? nullptr : found->second;
 }
 
 std::variant<Launchable, Missing> KernelLoader::load(std::span<const std::int64_t> problem,

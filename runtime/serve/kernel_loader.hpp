@@ -48,6 +48,10 @@ class KernelLoader final : private PinSource {
   std::variant<detail::Launchable, Missing> load(std::span<const std::int64_t> problem,
                                                  std::span<const std::int64_t> config,
                                                  Builder::Access access = Builder::Access::compile);
+  /// Those that load this config take this binary, without looking for it, until it is forgotten.
+  void keep_built(std::span<const std::int64_t> config,
+                  std::shared_ptr<const codegen::Binary> binary);
+  void forget_built();
   /// As load(), for a kernel that is loaded already and whose variables are untouched.
   detail::Launchable adopt(std::span<const std::int64_t> problem,
                            std::span<const std::int64_t> config,
@@ -87,6 +91,7 @@ class KernelLoader final : private PinSource {
  private:
   void add_to(Pins& pins) const override;
   std::vector<std::shared_ptr<const Module>> loaded() const;
+  std::shared_ptr<const codegen::Binary> built(std::span<const std::int64_t> config);
   detail::Launchable launchable(std::span<const std::int64_t> problem,
                                 std::span<const std::int64_t> config,
                                 std::shared_ptr<const Module> kernel);
@@ -104,6 +109,8 @@ class KernelLoader final : private PinSource {
   std::map<std::string, std::vector<std::byte>> symbols_;
   mutable std::mutex modules_mutex_;  ///< may be taken while the other one is held
   std::vector<std::weak_ptr<const Module>> modules_;
+  std::mutex built_mutex_;
+  std::map<Values, std::shared_ptr<const codegen::Binary>> built_;
 };
 
 }  // namespace kiln::runtime

@@ -26,12 +26,15 @@ Provisions::~Provisions() {
 }
 
 std::optional<Recall> Provisions::on_record(std::span<const std::int64_t> problem,
-                                            const TuneOptions& options, bool for_launch) {
+                                            const TuneOptions& options, bool for_launch,
+                                            const Sources* sources) {
   if (engine_.options().tuning.ranks || fixed_) return {};
   if (Background* const background = engine_.background();
       background && background->holds_back(kernel_, problem))
     return {};
-  return engine_.records().recall(kernel_, problem, options, for_launch);
+  RecordBook& records = engine_.records();
+  return sources ? records.recall(kernel_, problem, options, for_launch, *sources)
+                 : records.recall(kernel_, problem, options, for_launch);
 }
 
 bool Provisions::goes_on(const Recall& known) const {
@@ -40,7 +43,7 @@ bool Provisions::goes_on(const Recall& known) const {
 }
 
 BestConfigs Provisions::best_configs(std::span<const std::int64_t> problem,
-                                     const TuneOptions& tuning) {
+                                     const TuneOptions& tuning, const Sources* sources) {
   const DeviceInfo& device = engine_.device()->info();
   const Values base = configs_.default_config(problem);
   BestConfigs best;
@@ -53,7 +56,7 @@ BestConfigs Provisions::best_configs(std::span<const std::int64_t> problem,
   } else if (const Ready kept = problems_.kept_choice(problem)) {
     best.winner = kept->config;
     best.searched = true;
-  } else if (const auto record = on_record(problem, tuning, false)) {
+  } else if (const auto record = on_record(problem, tuning, false, sources)) {
     best.winner = record->result.winner().config;
     best.searched = answers(*record, tuning, false);
     best.goes_on = goes_on(*record);

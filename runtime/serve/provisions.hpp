@@ -56,18 +56,26 @@ class Provisions {
 
   /// The record, if launches may use it. They may not where the program has fixed the config, where
   /// the runtime has ranks (a launch uses what all ranks have agreed on), and while the background
-  /// holds the record back until a commit.
+  /// holds the record back until a commit. `sources`: as best_configs().
   std::optional<Recall> on_record(std::span<const std::int64_t> problem, const TuneOptions& options,
-                                  bool for_launch);
+                                  bool for_launch, const Sources* sources = nullptr);
   /// Whether the search that made this record goes on behind the launches.
   bool goes_on(const Recall& known) const;
-  /// `tuning`: how the problem would be tuned. Loads nothing.
-  BestConfigs best_configs(std::span<const std::int64_t> problem, const TuneOptions& tuning);
+  /// `tuning`: how the problem would be tuned. `sources`: of the kernel, as they were a moment ago;
+  /// null: they are read. Loads nothing.
+  BestConfigs best_configs(std::span<const std::int64_t> problem, const TuneOptions& tuning,
+                           const Sources* sources = nullptr);
   /// Loads the first of the configs that can be had, and puts it in use; where a search follows, an
   /// untuned one only stands in. Waits for no other making of the problem. @throws what a launch
   /// throws, except MissingError
   Served serve(std::span<const std::int64_t> problem, const BestConfigs& best,
                Builder::Access access, bool search_follows, Stay stay = Stay::always);
+  /// As KernelLoader::keep_built and forget_built.
+  void keep_built(std::span<const std::int64_t> config,
+                  std::shared_ptr<const codegen::Binary> binary) {
+    configs_.loader().keep_built(config, std::move(binary));
+  }
+  void forget_built() { configs_.loader().forget_built(); }
   /// Puts in use what stands in.
   void use_stand_in(std::span<const std::int64_t> problem, Stay stay = Stay::always);
   /// Puts this config in use, which is expected to be better than what stands in. False: something

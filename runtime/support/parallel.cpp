@@ -31,6 +31,7 @@ void for_each_index(unsigned threads, std::size_t count, std::stop_token stop,
         thrown = std::current_exception();
         next = count;
       }
+      if (!thrown && !progress) continue;  // the calling thread is woken at the end alone
       const std::lock_guard lock(mutex);
       if (thrown && !failure) failure = thrown;
       ++done;

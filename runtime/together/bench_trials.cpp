@@ -21,6 +21,9 @@ namespace {
 
 /// How far a cost model's word is taken on how long a candidate runs.
 constexpr double kMostFactor = 8;
+/// Of the host's memory, data that wait for their next turn have one of so many: ranks of a machine
+/// share it.
+constexpr std::int64_t kPartsOfMemory = 32;
 
 double seconds_until(Deadline deadline) {
   return std::chrono::duration<double>(deadline - std::chrono::steady_clock::now()).count();
@@ -32,7 +35,13 @@ BenchTrials::BenchTrials(Makers makers, const TuneOptions& options)
     : makers_(std::move(makers)),
       options_(options),
       seen_(makers_.size()),
-      loaded_(makers_.size()) {}
+      loaded_(makers_.size()) {
+  const RankOptions& together = options.together;
+  const bool sharded = together.strategy == RankStrategy::shard && !together.lockstep;
+  if (makers_.size() == 1 || !sharded) return;  // each bench is made once
+  const auto memory = std::make_shared<KeptMemory>(kPartsOfMemory);
+  for (const auto& maker : makers_) maker->keep_data(memory);
+}
 
 template <class Work>
 std::optional<Refusal> BenchTrials::refusal_of(const Work& work) {
@@ -85,6 +94,7 @@ std::optional<Refusal> BenchTrials::make_ready(std::size_t problem, const Values
 TuneResult BenchTrials::tune(std::size_t problem, std::span<const Values> configs, bool decides,
                              double seconds) {
   TrialMaker& maker = maker_with_data(problem);
+  if (decides) maker.use_up_data();  // no more is asked of this problem
   TuneOptions options = options_;
   options.max_evaluations = 0;
   options.target_seconds = 0;
@@ -147,7 +157,7 @@ std::vector<std::vector<Candidate>> BenchTrials::measure(std::span<const Request
   return results;
 }
 
-/// Data are kept of the latest problem alone: they are large.
+/// On the device are data of the latest problem alone: they are large.
 TrialMaker& BenchTrials::maker_with_data(std::size_t problem) {
   if (const std::size_t before = std::exchange(data_of_, problem); before != problem)
     makers_[before]->drop_bench();

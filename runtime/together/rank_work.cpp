@@ -104,7 +104,9 @@ Worked RankWork::perform(const Work& work, Deadline deadline) {
   if (work.kind == Work::Kind::together) return in_step(work, deadline);
   std::vector<Request> requests;
   for (const auto& [s, candidates] : work.items) {
-    Request request{s, {}, work.kind == Work::Kind::finals || !second_look_};
+    // What this rank alone has is measured by no rank once more.
+    const bool whole = candidates.size() == lists_[s].configs.size();
+    Request request{s, {}, work.kind == Work::Kind::finals || !second_look_ || whole};
     for (const std::size_t c : candidates) {
       const Candidate* const known = left_out(s, c);
       if (known && trials_.always_in_step())
@@ -115,7 +117,8 @@ Worked RankWork::perform(const Work& work, Deadline deadline) {
     }
     if (!request.configs.empty()) requests.push_back(std::move(request));
   }
-  if (!requests.empty()) deadline = std::min(deadline, end_of_round(requests.front().decides));
+  if (!requests.empty())
+    deadline = std::min(deadline, end_of_round(std::ranges::all_of(requests, &Request::decides)));
   std::vector<std::vector<Candidate>> measured = trials_.measure(requests, deadline);
   std::vector<Candidate> tried;
   for (std::vector<Candidate>& some : measured)

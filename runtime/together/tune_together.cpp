@@ -273,11 +273,12 @@ class TogetherRun {
   }
 
   /// What candidates cost is found by measuring the default: worth it for a large share. Without
-  /// it they count alike.
+  /// it they count alike, as they do where there are problems enough: most are one rank's as a whole.
   std::vector<ranks::Cost> costs_of(std::size_t s, unsigned compile_threads, Deadline enough) {
     const auto size = static_cast<std::size_t>(communicator_.size());
     const bool sharded = options_.together.strategy == RankStrategy::shard && size > 1;
-    if (!sharded || records_[s] || std::chrono::steady_clock::now() >= enough ||
+    if (!sharded || problems_.size() >= size || records_[s] ||
+        std::chrono::steady_clock::now() >= enough ||
         lists_[s].configs.size() < ranks::kShareToEstimate * size * compile_threads)
       return {};
     const MeasuringTogether measuring;

@@ -59,6 +59,8 @@ class KernelMaker final : public TrialMaker {
   void expect() override;
   std::vector<std::string> take_warnings() override;
   void drop_bench() noexcept override;
+  void keep_data(std::shared_ptr<KeptMemory> memory) override { memory_ = std::move(memory); }
+  void use_up_data() noexcept override { memory_.reset(); }
   void leave_device() noexcept override;
   Trial trial(const Values& config, const Build& build) override;
   /// A trial of a call on the kernel's data. @throws UserError where these have variables
@@ -74,6 +76,10 @@ class KernelMaker final : public TrialMaker {
   std::unique_ptr<ProblemBench> make_bench(std::span<const std::int64_t> problem,
                                            std::uint64_t seed);
   std::vector<KernelData> take_drawn();
+  /// Keeps the data that the next bench uses, if they may be kept.
+  void make_kept();
+  /// Keeps what the bench knows of results.
+  void keep_expected();
   /// Has KernelDefinition::device_reference define what is right, unless the problem is no larger
   /// than the one that it is checked with.
   void try_device_reference();
@@ -97,6 +103,8 @@ class KernelMaker final : public TrialMaker {
   bool alone_ = false;       ///< no rank has a worker
   std::vector<KernelData> draws_;
   DrawnData::Draws drawn_;
+  std::shared_ptr<KeptMemory> memory_;  ///< null: data are not kept
+  std::int64_t kept_ = 0;               ///< bytes of it that `draws_` have
   std::function<void()> left_;
   std::unique_ptr<ProblemBench> bench_;
   bool reference_tried_ = false;  ///< on `bench_`

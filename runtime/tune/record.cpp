@@ -1,12 +1,14 @@
 #include "runtime/tune/record.hpp"
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <stdexcept>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
+#include "cache/plain_json.hpp"
 #include "codegen/instance.hpp"
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/function_core.hpp"
@@ -99,6 +101,20 @@ json plan_json(const detail::LaunchPlan& plan) {
   return launch_json(plan.launch, std::move(more));
 }
 
+/// Whether `j` is plan_json(plan), which is seldom made for that.
+bool is_plan(const json& j, const detail::LaunchPlan& plan) {
+  const Launch& g = plan.launch;
+  Launch bare;  // with what every launch has
+  bare.grid = g.grid;
+  bare.block = g.block;
+  bare.shared_bytes = g.shared_bytes;
+  const bool is_bare = g == bare && plan.maps.empty() && !plan.workspace && plan.steps.empty();
+  if (!is_bare) return j == plan_json(plan);
+  const std::array<unsigned, 7> numbers{g.grid.x,  g.grid.y,  g.grid.z,      g.block.x,
+                                        g.block.y, g.block.z, g.shared_bytes};
+  return j.is_array() && std::equal(j.begin(), j.end(), numbers.begin(), numbers.end());
+}
+
 bool in_space(const DynamicSpace& space, const Values& config) {
   for (std::size_t i = 0; i < config.size(); ++i) {
     const auto& values = space.parameters()[i].values;
@@ -113,7 +129,7 @@ bool same_launch(const json& j, const Candidate& c, const Tunable& subject,
   if (!is_kept(c)) return true;
   if (subject.space().violated(c.config, problem, limits)) return false;
   const auto plan = subject.plan(c.config, problem, limits);
-  return !plan || j.at("launch") == plan_json(*plan);
+  return !plan || is_plan(j.at("launch"), *plan);
 }
 
 /// What was tried of today's space, or of what the author lists today.
@@ -307,7 +323,9 @@ std::optional<Recall> recall_from(const json& record, const Tunable& subject,
   result.space = std::move(found.space);
   result.from_store = true;
   result.versions = std::move(found.versions);
-  recall.same_space = record.at("space") == describe_space(subject, problem, device);
+  json space = describe_space(subject, problem, device);
+  recall.same_space = record.at("space") == space;
+  cache::discard(space);
   const json& measured = record.at("measured");
   recall.policy = {measured.at("cold_cache"), measured.at("overlap_launches"),
                    measured.value("eager", false) ? Launching::eager : Launching::graph};

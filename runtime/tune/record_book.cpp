@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cache/plain_json.hpp"
 #include "cache/record.hpp"
 #include "kiln/detail/function_core.hpp"
 #include "kiln/error.hpp"
@@ -86,8 +87,8 @@ std::vector<Version> RecordBook::versions(const Tunable& subject) {
 
 std::optional<Recall> RecordBook::recall(const Tunable& subject,
                                          std::span<const std::int64_t> problem,
-                                         const std::optional<MeasuringPolicy>& asked) {
-  const Sources sources = sources_of(subject);
+                                         const std::optional<MeasuringPolicy>& asked,
+                                         const Sources& sources) {
   const bool own_key = (sources.kernel || subject.function()) &&  // else a source is not readable
                        (sources.reference || !other_reference(subject));
   const Key key = record_key(subject, problem, device_->info(), sources);
@@ -105,7 +106,10 @@ std::optional<Recall> RecordBook::recall(const Tunable& subject,
     if (found != unkept_.end()) take(nlohmann::json::parse(found->second));
     return known;
   }
-  if (own_key && store_->find_record(key, take) && is_final(*known)) return known;
+  if (auto record = own_key ? store_->find_record(key, take) : std::nullopt) {
+    cache::discard(*record);
+    if (is_final(*known)) return known;
+  }
   // What was shipped with the program was tuned for it, whatever compiler is here.
   const auto take_shipped = [&](const cache::StoredEntry& entry) {
     const auto record = cache::parse_record(entry.payload);

@@ -94,6 +94,34 @@ TEST_CASE("shards are disjoint, whole, and the best of them are timed by all", "
   CHECK(std::all_of(seen.begin(), seen.end(), [](int s) { return s == 1; }));
 }
 
+TEST_CASE("a problem that one rank has as a whole is timed by no other", "[ranks]") {
+  RankOptions options;
+  options.strategy = RankStrategy::shard;
+  for (const std::size_t problems : {4U, 5U}) {  // the fifth is shared out
+    Job job(inputs(4, 20, options, problems));
+    job.run([](int rank, Work::Kind, std::size_t p, std::size_t c) {
+      return 1 + static_cast<float>(c == p ? 0 : c + 1) + 0.1F * static_cast<float>(rank);
+    });
+    check_same_exchanges(job);
+    std::vector<int> seen(problems);
+    for (std::size_t r = 0; r < 4; ++r) {
+      for (const Work& work : job.works[r]) {
+        if (work.kind == Work::Kind::time)
+          for (const Work::Item& item : work.items) ++seen.at(item.problem);
+        if (work.kind != Work::Kind::finals) continue;
+        REQUIRE(work.items.size() == 1);
+        CHECK(work.items[0].problem == 4);
+      }
+      const auto finals = std::ranges::count(job.works[r], Work::Kind::finals, &Work::kind);
+      CHECK(finals == (problems == 5 ? 1 : 0));
+      const Decision decision = job.decision(r);
+      REQUIRE(decision.kind == Decision::Kind::plan);
+      for (std::size_t p = 0; p < problems; ++p) CHECK(decision.plan.choices[p].candidate == p);
+    }
+    for (std::size_t p = 0; p < problems; ++p) CHECK(seen[p] == (p < 4 ? 1 : 4));
+  }
+}
+
 TEST_CASE("shards follow what candidates cost, by the largest word of any rank", "[ranks]") {
   RankOptions options;
   options.strategy = RankStrategy::shard;

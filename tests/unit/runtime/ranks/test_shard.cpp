@@ -49,6 +49,67 @@ TEST_CASE("more ranks than candidates, and none at all", "[ranks]") {
   CHECK(assign({}, {3, 1, false}).empty());
 }
 
+namespace {
+
+bool is_whole(const std::vector<int>& owners) {
+  return std::ranges::all_of(owners, [&](int owner) { return owner == owners.front(); });
+}
+
+}  // namespace
+
+TEST_CASE("a problem is one rank's as a whole where there are enough of them", "[ranks]") {
+  for (const int ranks : {1, 2, 4}) {
+    const std::vector<std::size_t> candidates(8, 24);
+    const auto owners = assign(candidates, std::vector<Cost>(8 * 24), {ranks, 4, true});
+    std::vector<int> problems(static_cast<std::size_t>(ranks));
+    for (const auto& of : owners) {
+      CHECK(of.size() == 24);
+      CHECK(is_whole(of));
+      ++problems.at(static_cast<std::size_t>(of.front()));
+    }
+    CHECK(problems == std::vector<int>(static_cast<std::size_t>(ranks), 8 / ranks));
+  }
+}
+
+TEST_CASE("what would keep one rank busy for longer is shared out", "[ranks]") {
+  const auto odd = assign(std::vector<std::size_t>(3, 24), std::vector<Cost>(3 * 24), {2, 4, true});
+  CHECK(std::ranges::count_if(odd, is_whole) == 2);
+  const auto few = assign(std::vector<std::size_t>(2, 24), std::vector<Cost>(2 * 24), {4, 4, true});
+  CHECK(std::ranges::count_if(few, is_whole) == 0);
+  std::vector<Cost> costs(4, {0, 1});
+  costs[0].run = costs[1].run = 20;  // the first problem costs as much as twenty of the others
+  const auto dear = assign(std::vector<std::size_t>{2, 1, 1}, costs, {2, 1, false});
+  CHECK(dear[0] == std::vector<int>{0, 1});
+  const std::vector<std::size_t> none;
+  CHECK(assign(none, {}, {2, 1, false}).empty());
+}
+
+TEST_CASE("ranks with many unequal problems finish together", "[ranks]") {
+  const auto costs = some_costs(400);
+  for (const int ranks : {2, 3, 8, 16}) {
+    const ShardOptions options{ranks, 4, true};
+    std::vector<std::size_t> candidates;
+    for (std::size_t left = 400, next = 1; left > 0;
+         left -= candidates.back(), next = next % 30 + 1)
+      candidates.push_back(std::min(left, next));
+    const auto owners = assign(candidates, costs, options);
+    std::vector<Cost> sums(static_cast<std::size_t>(ranks));
+    std::size_t i = 0;
+    for (const auto& of : owners)
+      for (const int owner : of) {
+        sums.at(static_cast<std::size_t>(owner)).compile += costs[i].compile;
+        sums[static_cast<std::size_t>(owner)].run += costs[i++].run;
+      }
+    double most = 0, all = 0;
+    for (const Cost& c : sums) {
+      most = std::max(most, finish(c.compile, c.run, options));
+      all += finish(c.compile, c.run, options);
+    }
+    CHECK(i == 400);
+    CHECK(most < 1.15 * all / ranks);
+  }
+}
+
 TEST_CASE("ranks build the same, the default first, then different ones", "[ranks]") {
   for (const int ranks : {1, 2, 3, 8})
     for (const int threads : {1, 4})
