@@ -47,8 +47,9 @@ struct RankOptions {
   /// is a UserError. Candidates in workers do without. Empty: nothing ends those in this process.
   std::function<void(const std::function<void()>& launches)> guard{};
   int leader = 0;
-  /// Sharding times each candidate on one rank. Then this many of the best, and the default, are
-  /// timed on every rank. 0: the time on that one rank decides.
+  /// Sharding times each candidate on one rank. Of a problem whose candidates several ranks have,
+  /// this many of the best, and the default, are then timed on every rank. 0: the time on that one
+  /// rank decides.
   std::uint32_t finalists = 4;
   /// The default stays unless beaten by more than this part of its time.
   float margin = 0.005F;

@@ -52,7 +52,7 @@ struct FixedText {
 };
 
 /// Of all messages: changed with any of them.
-inline constexpr std::uint32_t kProtocol = 4;
+inline constexpr std::uint32_t kProtocol = 5;
 
 /// Whether a rank tries candidates that run in step in a worker. All do where one wants to and none
 /// must not.

@@ -18,6 +18,7 @@
 #include "runtime/together/beside_agreement.hpp"
 #include "runtime/together/counted_agreement.hpp"
 #include "runtime/together/identity.hpp"
+#include "runtime/together/likely_costs.hpp"
 #include "runtime/together/measuring_together.hpp"
 #include "runtime/together/rank_work.hpp"
 #include "runtime/together/step_workers.hpp"
@@ -272,21 +273,18 @@ class TogetherRun {
     return ranks::agree(communicator_, std::move(input), tasks);
   }
 
-  /// What candidates cost is found by measuring the default: worth it for a large share. Without
-  /// it they count alike, as they do where there are problems enough: most are one rank's as a whole.
+  /// What candidates cost is found by measuring the default: worth it for a large share. Where there
+  /// are problems for all ranks most are one rank's as a whole, and other ranks make no data for them.
   std::vector<ranks::Cost> costs_of(std::size_t s, unsigned compile_threads, Deadline enough) {
     const auto size = static_cast<std::size_t>(communicator_.size());
     const bool sharded = options_.together.strategy == RankStrategy::shard && size > 1;
-    if (!sharded || problems_.size() >= size || records_[s] ||
-        std::chrono::steady_clock::now() >= enough ||
-        lists_[s].configs.size() < ranks::kShareToEstimate * size * compile_threads)
+    const std::size_t candidates = lists_[s].configs.size();
+    if (sharded && problems_.size() >= size) return likely_costs(problems_[s], candidates);
+    if (!sharded || records_[s] || std::chrono::steady_clock::now() >= enough ||
+        candidates < ranks::kShareToEstimate * size * compile_threads)
       return {};
     const MeasuringTogether measuring;
-    std::vector<ranks::Cost> costs;
-    for (const Trials::Cost& cost : trials_.costs(s, lists_[s].configs, enough))
-      costs.push_back(
-          {static_cast<float>(cost.compile_seconds), static_cast<float>(cost.run_seconds)});
-    return costs;
+    return told(trials_.costs(s, lists_[s].configs, enough));
   }
 
   // --- what came of it --------------------------------------------------------------------------

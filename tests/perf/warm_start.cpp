@@ -148,7 +148,8 @@ void run(const Case& c, int starts, double seconds_to_load) {
   perf::report("  looking for records and binaries, per key", perf::median(looks) * 1e6, "us");
   perf::report("  loading, per key", perf::median(loads) * 1e6, "us");
   perf::report("  a start beyond its loads, per key", perf::median(beyond) * 1e6, "us");
-  perf::report("  CPU time beyond its loads, of all threads, per key", perf::median(cpu) * 1e6, "us");
+  perf::report("  CPU time beyond its loads, of all threads, per key", perf::median(cpu) * 1e6,
+               "us");
   perf::report("  a start, by its loads alone", perf::median(ratios), "x", "(goal: 1.5 at most)");
 }
 

@@ -1,9 +1,6 @@
 // Runtimes of a job on fake devices: they measure together, and choose the same.
 #include <array>
-#include <map>
-#include <mutex>
 #include <set>
-#include <stdexcept>
 
 #include "runtime/device/spare_memory.hpp"
 #include "runtime/tune/candidate_list.hpp"
@@ -404,76 +401,4 @@ TEST_CASE("a list of candidates is the default and then the most promising", "[r
   };
   CHECK_FALSE(whole(2));  // the default, which is not listed, and one of those listed
   CHECK(whole(3));
-}
-
-namespace {
-
-/// How often data were made, and results computed, of each problem on each rank.
-struct Made {
-  std::map<std::pair<int, std::int64_t>, int> draws, references;
-};
-
-Made made_by(Job& job, int problems) {
-  Made made;
-  std::mutex mutex;
-  job.run<int>([&](Process& process, int rank) {
-    const auto count = [&, rank](auto& of, std::int64_t n) {
-      const std::lock_guard lock(mutex);
-      ++of[{rank, n}];
-    };
-    KernelDefinition kernel = doubling({1, 2, 3, 4, 5, 6, 7, 8});
-    kernel.workload = [count, &made, make = kernel.workload](std::span<const std::int64_t> p,
-                                                             Workload& w) {
-      count(made.draws, p[0]);
-      make(p, w);
-    };
-    kernel.reference = [count, &made, compute = kernel.reference](std::span<const std::int64_t> p,
-                                                                  std::span<void* const> args) {
-      count(made.references, p[0]);
-      compute(p, args);
-    };
-    const Runtime runtime = process.runtime();
-    const DynamicTuned handle = runtime.tuned(kernel);
-    std::vector<TuneJob> jobs;
-    for (int p = 0; p < problems; ++p) jobs.push_back({handle, {64 + p}});
-    for (const TuneResult& result : runtime.tune(jobs, {}))
-      if (result.agreed->outcome != RankReport::Outcome::plan ||
-          result.winner().config != Values{7, 0})
-        throw std::runtime_error(result.agreed->why);
-    return 0;
-  });
-  return made;
-}
-
-Job sharded(int size) {
-  Job job(size);
-  RankOptions options = job.settings();
-  options.strategy = RankStrategy::shard;
-  job.set(options);
-  for (int r = 0; r < size; ++r) job[r].of(7).seconds = 0.2 * kMs;
-  return job;
-}
-
-}  // namespace
-
-TEST_CASE("ranks that have enough problems each make the data of their own", "[runtime][ranks]") {
-  for (const int size : {2, 4}) {
-    Job job = sharded(size);
-    const Made made = made_by(job, 8);
-    CHECK(made.draws.size() == 8);
-    for (const auto& [where, times] : made.draws) CHECK(times == 1);
-    CHECK(made.references == made.draws);
-    int compiled = 0;
-    for (int r = 0; r < size; ++r) compiled += job[r].compiler->compiles;
-    CHECK(compiled == size * 8);  // each rank has a store of its own
-  }
-}
-
-TEST_CASE("data of problems whose candidates are shared out are made once on a rank",
-          "[runtime][ranks]") {
-  Job job = sharded(3);
-  const Made made = made_by(job, 2);
-  CHECK(made.draws.size() == 6);
-  for (const auto& [where, times] : made.draws) CHECK(times == 1);
-  CHECK(made.references == made.draws);
 }
