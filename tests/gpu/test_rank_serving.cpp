@@ -160,7 +160,7 @@ TEST_CASE("a candidate that makes two GPUs wait in vain costs neither the rest",
 
 TEST_CASE("two GPUs prepare a manifest that is divided among them", "[gpu][ranks][slow]") {
   if (gpus().size() < 2) KILN_SKIP("needs two GPUs");
-  constexpr int kProblems = 3;
+  constexpr int kProblems = 8;
   const TemporaryDirectory store;
   const KernelDefinition kernel = shipped_kernels().make("rmsnorm", "f32");
   /// Seconds that measuring all takes, where everything is compiled.
