@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/device/resource_check.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/serve/not_for_problem.hpp"
 #include "runtime/tune/best_guess.hpp"
