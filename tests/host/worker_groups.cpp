@@ -1,6 +1,6 @@
 // Ranks that tune kernels which communicate, each candidate in the workers of all ranks: what ends
 // a worker, or makes the others wait for ever, costs a candidate on all ranks, and nothing else.
-// Where there can be no workers, candidates run in the ranks' own processes, or are not tried.
+// Where there can be no workers, candidates run in the ranks' own processes.
 // Ranks are threads, or processes; on the host, or on the GPUs.
 // Ends with "candidates of ranks: faults tried N, jobs lost N, hangs N".
 //   worker_groups [--device host|cuda] [--only TEXT]
@@ -126,10 +126,9 @@ struct Case {
   bool stranger = false;            ///< the kernel takes other memory of the program
   bool killed = false;              ///< the last rank, while the workers run
   bool missing = false;             ///< the last rank's installation has no worker program
-  bool once = false;                ///< the last rank's workers start until the first one ends
 
   /// Something is wrong with the last rank's process.
-  bool of_process() const { return killed || missing || once; }
+  bool of_process() const { return killed || missing; }
 };
 std::vector<Case> cases() {
   std::vector<Case> all{{"nothing", {}}};
@@ -139,7 +138,6 @@ std::vector<Case> cases() {
   all.push_back({"memory of the program", {silent}, -1, true});
   all.push_back({"a rank is killed", {loops}, -1, false, true});
   all.push_back({.name = "no worker program", .modes = {silent}, .missing = true});
-  all.push_back({.name = "no second worker", .modes = {null, wrong}, .once = true});
   return all;
 }
 
@@ -160,18 +158,6 @@ void end_with_worker(const fs::path& note) {
         std::ofstream(note) << workers.front() << std::flush;
         ::raise(SIGKILL);
       }
-  }).detach();
-}
-
-/// Once a worker has ended, none lives long enough to say that it has started.
-void let_one_worker_start() {
-  std::thread([] {
-    for (std::vector<pid_t> first;; std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
-      const std::vector<pid_t> workers = trouble::children();
-      if (first.empty()) first = workers;
-      for (const pid_t worker : workers)
-        if (std::ranges::find(first, worker) == first.end()) ::kill(worker, SIGKILL);
-    }
   }).detach();
 }
 
@@ -219,12 +205,8 @@ std::pair<std::string, std::string> work(const Case& c, const std::shared_ptr<Co
       const bool faulty = fault != kFaults.end();
       const std::string of = "mode " + std::to_string(mode) + " is " + to_string(candidate.status) +
                              ": " + candidate.reason;
-      CandidateStatus status = faulty ? fault->status : CandidateStatus::measured;
-      std::string says = !faulty ? "" : on_gpus ? fault->says_on_gpu : fault->says;
-      if (c.once && faulty) {
-        status = CandidateStatus::not_tried;
-        says = "workers cannot be started any more: rank " + std::to_string(size - 1);
-      }
+      const CandidateStatus status = faulty ? fault->status : CandidateStatus::measured;
+      const std::string says = !faulty ? "" : on_gpus ? fault->says_on_gpu : fault->says;
       wrongs.unless(candidate.status == status, of);
       if (!here) wrongs.unless(candidate.reason.find(says) != std::string::npos, of);
       if (!here) same += of + "\n";
@@ -285,7 +267,6 @@ std::pair<std::string, std::string> work(const Case& c, const std::shared_ptr<Co
   {
     const Runtime runtime(o);
     if (c.killed && odd) end_with_worker(store.string() + ".worker");
-    if (c.once && odd) let_one_worker_start();
     run(runtime, false);
   }
   if (!c.modes.empty() && !here && !c.of_process()) {
