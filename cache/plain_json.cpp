@@ -96,7 +96,7 @@ class PlainReader {
     const char* const digits = at_;
     if (!skip_digits()) return false;
     if (*digits == '0' && (at_ != digits + 1 || negative)) {
-      // A zero in front, or a negative zero, which is an integer only to those who look closely.
+      // JSON allows no leading zero. A negative zero is left to the library's parser.
       if (at_ != digits + 1 || at_ == end_ || (*at_ != '.' && *at_ != 'e' && *at_ != 'E'))
         return false;
     }

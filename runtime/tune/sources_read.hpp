@@ -1,4 +1,4 @@
-// A kernel's sources for those who look up many of its problems in a moment.
+// A kernel's sources, read once for look-ups of many of its problems.
 #pragma once
 
 #include <chrono>
