@@ -138,7 +138,7 @@ struct KernelDefinition {
   std::vector<std::string> problem_fields;  ///< none: the kernel has one problem, `Values{}`
   /// Arguments that are fields of the problem: each launch is checked for that.
   std::vector<ArgumentIsField> relations;
-  /// Maps a problem to the one that it is tuned as; empty: each problem is tuned by itself.
+  /// The problem that one is tuned as, and whose own bucket it is; empty: each is tuned by itself.
   std::function<ProblemValues(std::span<const std::int64_t>)> bucket;
   /// `Launch(config, problem)` or `Launch(config, problem, limits)`, both spans in field order.
   LaunchRule launch;

@@ -71,7 +71,7 @@ struct Kernel<Config, Problem, void(Args...)> {
   Problem (*problem)(Args...) = nullptr;
   /// As KernelDefinition::relations: `{{3, "n"}}`. Launches through `at` are checked, too.
   std::vector<ArgumentIsField> relations{};
-  Problem (*bucket)(const Problem&) = nullptr;  ///< null: each problem is tuned for itself
+  Problem (*bucket)(const Problem&) = nullptr;  ///< as KernelDefinition::bucket
   std::function<void(const Problem&, Workload&)> workload{};
   std::vector<double> draws{};  ///< as KernelDefinition::draws
   /// The kernel's equation on host arrays. Empty: `check` decides alone, or candidates are compared

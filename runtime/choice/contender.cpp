@@ -169,7 +169,10 @@ class Template final : public Contender {
       return values;
     });
     // A rank that throws instead tells the others in an exchange.
-    if (tuned.empty) return announce_absence(options, "the kernel has nothing to launch");
+    if (tuned.empty) {
+      announce_absence(options, "the kernel has nothing to launch");
+      return;
+    }
     const TuneResult result = tune_one(engine_, definition_, bucket, options, for_launch).result;
     // Also where nothing may be measured: another alternative can be used instead.
     if (ending_of(result, true) == Ending::unusable) throw NoneUsable(definition_, result);

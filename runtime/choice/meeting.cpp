@@ -80,6 +80,7 @@ std::vector<Entrance> meet(const detail::ChoiceDescription& choice, std::string_
   const std::string what =
       format("choice {} for {}", choice.name, choice.operation.describe_problem(problem));
   HeldMessage message;
+  message.about = HeldMessage::About::alternatives;
   std::vector<std::uint64_t> places(contenders.size());
   tell_if_it_throws(options, [&] {
     message.winners[kAsked] =

@@ -277,13 +277,16 @@ class Core final : public FunctionCore {
     } const mine(tuning_thread_);
     const std::string subject =
         format("{} {}", function_.name, problem_text(function_.problem_fields, problem));
-    const auto recall = workshop_.records().recall(function_, problem);
-    check_versions(subject, recall, tuning);
-    RankLog* const log = log_of(tuning.ranks.get());
-    log->line(
-        format("{}: {}", subject,
-               recall ? "there is a record with " + recall->result.describe(recall->result.winner())
-                      : std::string("there is no record")));
+    RankLog* const log = runtime::tell_if_it_throws(tuning, [&] {
+      const auto recall = workshop_.records().recall(function_, problem);
+      check_versions(subject, recall, tuning);
+      RankLog* const found = log_of(tuning.ranks.get());
+      found->line(format(
+          "{}: {}", subject,
+          recall ? "there is a record with " + recall->result.describe(recall->result.winner())
+                 : std::string("there is no record")));
+      return found;
+    });
     runtime::TuneOutcome tuned;
     try {
       tuned = try_calls(problems, problem, call, tuning, for_launch, log);

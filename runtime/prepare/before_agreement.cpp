@@ -9,8 +9,7 @@
 namespace kiln::runtime {
 
 void remember_absence(const detail::Engine& engine, const Manifest& manifest,
-                      const TuneOptions& options) noexcept {
-  const std::exception_ptr why = std::current_exception();
+                      const TuneOptions& options, const std::exception_ptr& why) noexcept {
   try {
     std::vector<PreparedProblem> report;
     for (const PrepareItem& item : prepare_items(engine, manifest, report))

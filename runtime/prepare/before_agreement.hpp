@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <exception>
 
 #include "kiln/manifest.hpp"
 #include "kiln/tune.hpp"
@@ -10,23 +11,20 @@
 
 namespace kiln::runtime {
 
-/// Launches of the manifest's problems throw the current exception, and do not ask the ranks, which
-/// have gone on without this one.
+/// Launches of the manifest's problems throw `why`, and do not ask the ranks, which have gone on
+/// without this one.
 void remember_absence(const detail::Engine& engine, const Manifest& manifest,
-                      const TuneOptions& options) noexcept;
+                      const TuneOptions& options, const std::exception_ptr& why) noexcept;
 
-/// Calls `work`. If it throws, the other ranks are told first, unless they agree on nothing, and
-/// launches of the manifest's problems do not ask them.
+/// Calls `work`. If it throws, the other ranks are told first, unless they agree on nothing. If any
+/// of them goes on, launches of the manifest's problems do not ask them.
 template <class Work>
 void before_agreement(const detail::Engine& engine, const Manifest& manifest,
                       const TuneOptions& options, const Work& work) {
   if (manifest.wanted.empty()) return work();
-  try {
-    tell_if_it_throws(options, work);
-  } catch (...) {
-    remember_absence(engine, manifest, options);
-    throw;
-  }
+  tell_if_it_throws(options, work, [&](const std::exception_ptr& why) {
+    remember_absence(engine, manifest, options, why);
+  });
 }
 
 /// The others may have to compile before they agree.

@@ -94,11 +94,19 @@ Asked ask(detail::Engine& engine, std::span<const runtime::HandleProblem> jobs,
   return asked;
 }
 
-/// One result for each job.
+/// Launches of this problem do not ask the ranks: they have gone on without this one.
+void remember_absence(const detail::Engine& engine, const runtime::HandleProblem& job,
+                      const TuneOptions& options, const std::exception_ptr& why) {
+  runtime::remember_absence(engine, job.handle->problems(), job.handle->definition(), job.problem,
+                            options, why);
+}
+
+/// One result for each job, and what keeps this rank from a part of those that another job stood
+/// for: the others have agreed on them by themselves.
 std::vector<TuneResult> agree_on_all(detail::Engine& engine,
                                      std::span<const runtime::HandleProblem> jobs,
                                      const TuneOptions& options, bool may_measure,
-                                     std::size_t& compiled) {
+                                     runtime::Agreed& all) {
   using namespace runtime;
   std::vector<TuneResult> results(jobs.size());
   std::vector<std::size_t> left(jobs.size());
@@ -112,7 +120,7 @@ std::vector<TuneResult> agree_on_all(detail::Engine& engine,
     BenchTrials trials(std::move(asked.makers), options);
     const auto agreed =
         tune_together(engine.workshop(), problems, options, trials, false, may_measure);
-    for (const TuneResult& result : agreed) compiled += result.compiled;
+    for (const TuneResult& result : agreed) all.compiled += result.compiled;
     std::vector<std::size_t> others;
     bool holds = true;
     std::exception_ptr thrown;
@@ -136,18 +144,17 @@ std::vector<TuneResult> agree_on_all(detail::Engine& engine,
     }
     // Ranks with unlike devices may differ in whether it holds. All go on, or none.
     if (holds_on_all(engine.workshop(), options, holds)) break;
-    if (thrown) tell_if_it_throws(options, [&] { std::rethrow_exception(thrown); });
+    if (thrown) {
+      announce_absence(options, "it cannot tell whether another kernel's config suits its own");
+      for (const std::size_t j : others) {
+        all.failures[j] = thrown;
+        kiln::remember_absence(engine, jobs[j], options, thrown);
+      }
+      break;
+    }
     left = std::move(others);
   }
   return results;
-}
-
-/// Launches of these problems do not ask the ranks: they have gone on without this one.
-void remember_absence(detail::Engine& engine, std::span<const runtime::HandleProblem> jobs,
-                      const TuneOptions& options) {
-  for (const auto& [handle, problem] : jobs)
-    runtime::remember_absence(engine, handle->problems(), handle->definition().bucketed(problem),
-                              options, std::current_exception());
 }
 
 }  // namespace
@@ -160,9 +167,10 @@ runtime::Agreed runtime::tune_together_and_use(detail::Engine& engine,
   all.failures.resize(jobs.size());
   std::vector<TuneResult> results;
   try {
-    results = agree_on_all(engine, jobs, options, may_measure, all.compiled);
+    results = agree_on_all(engine, jobs, options, may_measure, all);
   } catch (...) {
-    kiln::remember_absence(engine, jobs, options);
+    const std::exception_ptr why = std::current_exception();
+    for (const HandleProblem& job : jobs) kiln::remember_absence(engine, job, options, why);
     throw;
   }
   // Everything is agreed. If one kernel fails here, this rank must not ask the others about the
@@ -172,6 +180,7 @@ runtime::Agreed runtime::tune_together_and_use(detail::Engine& engine,
     const Ending ending = ending_of(results[j], may_measure);
     TuneOutcome& tuned =
         all.tuned.emplace_back(TuneOutcome{.result = std::move(results[j]), .ending = ending});
+    if (all.failures[j]) continue;
     if (is_failure(tuned))
       all.failures[j] = std::make_exception_ptr(NoneUsable(handle.definition(), tuned.result));
     try {
@@ -187,31 +196,36 @@ std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
                                       const TuneOptions& asked) const {
   const TuneOptions options = engine_->completed(asked);
   std::vector<runtime::HandleProblem> problems;
-  try {
-    runtime::tell_if_it_throws(options, [&] {
-      for (const TuneJob& job : jobs) {
-        const detail::HandleCore& kernel = *job.kernel.core_;
-        if (&kernel.engine() != engine_.get())
-          throw UserError("tune: a job's kernel belongs to another runtime");
-        // The job keeps its handle alive.
-        problems.push_back({engine_->serving().find(kernel).get(), job.problem});
-      }
-      for (const TuneJob& job : jobs) {
-        const detail::HandleCore& kernel = *job.kernel.core_;
-        if (!(job.weight >= 0) || !std::isfinite(job.weight))
-          throw UserError(
-              format("tune: the weight of kernel {} is {}; it must be finite and not negative",
-                     kernel.definition().name, job.weight));
-        if (options.ranks && kernel.fixed())
-          throw UserError(
-              format("tune: the config of kernel {} is fixed; ranks cannot agree on another",
-                     kernel.definition().name));
-      }
-    });
-  } catch (...) {
-    remember_absence(*engine_, problems, options);
-    throw;
-  }
+  const auto owned = [&](const TuneJob& job) {
+    return &job.kernel.core_->engine() == engine_.get();
+  };
+  // The job keeps its handle alive.
+  const auto problem_of = [&](const TuneJob& job) {
+    return runtime::HandleProblem{engine_->serving().find(*job.kernel.core_).get(), job.problem};
+  };
+  runtime::tell_if_it_throws(
+      options,
+      [&] {
+        for (const TuneJob& job : jobs) {
+          if (!owned(job)) throw UserError("tune: a job's kernel belongs to another runtime");
+          problems.push_back(problem_of(job));
+        }
+        for (const TuneJob& job : jobs) {
+          const detail::HandleCore& kernel = *job.kernel.core_;
+          if (!(job.weight >= 0) || !std::isfinite(job.weight))
+            throw UserError(
+                format("tune: the weight of kernel {} is {}; it must be finite and not negative",
+                       kernel.definition().name, job.weight));
+          if (options.ranks && kernel.fixed())
+            throw UserError(
+                format("tune: the config of kernel {} is fixed; ranks cannot agree on another",
+                       kernel.definition().name));
+        }
+      },
+      [&](const std::exception_ptr& why) {
+        for (const TuneJob& job : jobs)
+          if (owned(job)) remember_absence(*engine_, problem_of(job), options, why);
+      });
   if (jobs.empty()) {
     runtime::announce_absence(options, "it has no job");
     return {};

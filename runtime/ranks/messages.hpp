@@ -52,7 +52,7 @@ struct FixedText {
 };
 
 /// Of all messages: changed with any of them.
-inline constexpr std::uint32_t kProtocol = 5;
+inline constexpr std::uint32_t kProtocol = 6;
 
 /// Whether a rank tries candidates that run in step in a worker. All do where one wants to and none
 /// must not.
@@ -70,12 +70,14 @@ struct HeldMessage {
 
   std::uint64_t magic = kMagic;
   std::uint64_t protocol = kProtocol;
+  /// What this rank comes to agree on: winners that it has, or a choice's alternatives.
+  enum class About : std::uint64_t { winners, alternatives } about = About::winners;
   std::uint64_t retune = 0;                      ///< this rank is asked to measure again
   std::array<std::uint64_t, kPlaces> winners{};  ///< 0: of a problem there nothing is known
   std::uint64_t isolation = 0;                   ///< StepIsolation: what it is to do in workers
   FixedText<112> refusal{};                      ///< why this rank takes no part; empty: it does
 };
-static_assert(sizeof(HeldMessage) == 656);
+static_assert(sizeof(HeldMessage) == 664);
 
 /// First of the agreement. Its size never changes, so that versions of Kiln can tell that they
 /// differ.

@@ -23,6 +23,14 @@ bool ConfigLoader::launches_nothing(std::span<const std::int64_t> problem) const
   return empty(kernel_.launch(default_config(problem), problem, limits));
 }
 
+detail::Ready ConfigLoader::no_launch() const {
+  auto nothing = std::make_shared<Launchable>();
+  nothing->config = kernel_.space.default_config(engine_.device()->info().target);
+  nothing->start = [](const Launchable&, const Launch&, std::span<const std::int64_t>, Stream,
+                      void**) {};
+  return nothing;
+}
+
 ConfigLoader::Loaded ConfigLoader::load(std::span<const std::int64_t> problem,
                                         std::span<const std::int64_t> config, Access access) {
   if (fixed_)

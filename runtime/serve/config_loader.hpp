@@ -37,6 +37,9 @@ class ConfigLoader {
   /// Whether the default config's grid is empty.
   bool launches_nothing(std::span<const std::int64_t> problem) const;
 
+  /// Launches that do nothing, in place of what is missing in mode collect.
+  detail::Ready no_launch() const;
+
   KernelLoader& loader() const noexcept { return loader_; }
 
   /// As KernelLoader::load. @throws also NotForProblem when a fixed config breaks a

@@ -34,15 +34,6 @@ using detail::Ready;
 
 namespace {
 
-/// Launches that do nothing, in place of what is missing in mode collect.
-Launchable no_launch(const Values& config) {
-  Launchable nothing;
-  nothing.config = config;
-  nothing.start = [](const Launchable&, const Launch&, std::span<const std::int64_t>, Stream,
-                     void**) {};
-  return nothing;
-}
-
 /// The policy of a kernel's problems: when they are looked up, tuned, or served with a stand-in.
 /// The engine keeps the device alive that their kernels point to.
 class KernelHandle final : public runtime::ServedHandle {
@@ -57,8 +48,7 @@ class KernelHandle final : public runtime::ServedHandle {
                  [this](Launchable made) { return mark_provisional(std::move(made)); }),
         problems_(engine_->workshop().telemetry().counters.problems.of(definition_.name), bound()),
         provisions_(*engine_, definition_, configs_, problems_, fixed_),
-        nothing_(std::make_shared<const Launchable>(
-            no_launch(definition_.space.default_config(engine_->device()->info().target)))),
+        nothing_(configs_.no_launch()),
         captured_(engine_->captures()) {
     relations_ = runtime::relations_of(definition_);
   }
@@ -195,7 +185,7 @@ class KernelHandle final : public runtime::ServedHandle {
   TuneResult tune(std::span<const std::int64_t> exact, const TuneOptions* options) override {
     TuneOptions tuning = engine_->completed(options ? *options : engine_->options().tuning);
     const auto asked = [&] { return runtime::bucket_to_tune(*this, exact); };
-    const Values bucket = fixed_ ? asked() : runtime::tell_if_it_throws(tuning, asked);
+    const Values bucket = fixed_ ? asked() : tell_if_it_throws(exact, tuning, asked);
     if (!options) tuning.retune = tuning.retune && !problems_.measured_anew(bucket);
     return tune_bucket(bucket, tuning).result;
   }
@@ -385,35 +375,45 @@ class KernelHandle final : public runtime::ServedHandle {
     return known ? std::optional(known->result.winner().config) : std::nullopt;
   }
 
+  /// As runtime::tell_if_it_throws(). Launches of the problem do not ask the ranks again.
+  template <class Work>
+  std::invoke_result_t<const Work&> tell_if_it_throws(std::span<const std::int64_t> problem,
+                                                      const TuneOptions& tuning, const Work& work) {
+    return runtime::tell_if_it_throws(tuning, work, [&](const std::exception_ptr& why) {
+      runtime::remember_absence(*engine_, problems_, definition_, problem, tuning, why);
+    });
+  }
+
+  /// What the ranks agree on. Nothing where the default launches nothing that could be timed; other
+  /// problems of the bucket may.
+  std::optional<Problems::Made> obtain_together(std::span<const std::int64_t> problem) {
+    // It holds, also if this rank cannot load it at once: the others do not ask again.
+    if (const auto agreed = problems_.agreed(problem)) return load_or_warn(problem, *agreed);
+    problems_.throw_if_none(problem);
+    const TuneOptions& tuning = engine_->options().tuning;
+    if (tell_if_it_throws(problem, tuning, [&] { return configs_.launches_nothing(problem); }))
+      return {};
+    if (!problems_.may_agree(problem)) return not_agreed(problem);
+    runtime::TuneOutcome tuned =
+        runtime::tune_or_fail_again(*engine_, problems_, definition_, problem, tuning, true);
+    if (runtime::take_outcome(*engine_, problems_, definition_, tuned, tuning) ==
+        runtime::Taken::unusable)
+      throw runtime::NoneUsable(definition_, tuned.result);
+    const auto agreed = problems_.agreed(problem);
+    if (!agreed) return not_agreed(problem);  // another thread's problem has the last place
+    if (tuned.module && *agreed == tuned.result.winner().config)
+      return loader_.adopt(problem, *agreed, std::move(tuned.module));
+    return load_or_warn(problem, *agreed);
+  }
+
   /// Makes a problem ready; one thread at a time does this for a problem.
   Problems::Made obtain(std::span<const std::int64_t> problem) {
     if (fixed_) return load_or_warn(problem, configs_.default_config(problem));
-    // An empty problem launches nothing that could be timed; others in its bucket may.
-    const auto look = [&] { return configs_.launches_nothing(problem); };
-    const bool asks = together() && !problems_.agreed(problem);
-    const bool nothing_to_do =
-        asks ? runtime::tell_if_it_throws(engine_->options().tuning, look) : look();
-    const bool untuned = !engine_->workshop().may_measure(true) || nothing_to_do;
-    // What this rank remembers is no choice yet: the others may remember something else. What was
-    // agreed holds, also if this rank cannot load it at once: the others do not ask again.
-    std::optional<Values> agreed = problems_.agreed(problem);
-    if (!agreed && together() && !nothing_to_do) {
-      problems_.throw_if_none(problem);
-      if (!problems_.may_agree(problem)) return not_agreed(problem);
-      const TuneOptions& tuning = engine_->options().tuning;
-      runtime::TuneOutcome tuned =
-          runtime::tune_or_fail_again(*engine_, problems_, definition_, problem, tuning, true);
-      const TuneResult& result = tuned.result;
-      if (runtime::take_outcome(*engine_, problems_, definition_, tuned, tuning) ==
-          runtime::Taken::unusable)
-        throw runtime::NoneUsable(definition_, result);
-      agreed = problems_.agreed(problem).value_or(result.winner().config);
-      if (tuned.module && *agreed == result.winner().config)
-        return loader_.adopt(problem, *agreed, std::move(tuned.module));
-    }
-    if (agreed) return load_or_warn(problem, *agreed);
+    // What this rank remembers is no choice yet: the others may remember something else.
+    if (together())
+      if (auto made = obtain_together(problem)) return *std::move(made);
     const auto known = provisions_.on_record(problem, engine_->options().tuning, true);
-    if (untuned) {
+    if (!engine_->workshop().may_measure(true) || configs_.launches_nothing(problem)) {
       auto best = configs_.best_known(problem, winner_of(known));
       best.provisional = best.provisional || (known && provisions_.goes_on(*known));
       return configs_.to_publish(problem, std::move(best));

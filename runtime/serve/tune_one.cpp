@@ -58,6 +58,16 @@ void remember_absence(const detail::Engine& engine, Problems& problems,
     problems.remember_none(problem, std::move(why));
 }
 
+void remember_absence(const detail::Engine& engine, Problems& problems,
+                      const KernelDefinition& kernel, std::span<const std::int64_t> exact,
+                      const TuneOptions& options, std::exception_ptr why) noexcept {
+  try {
+    remember_absence(engine, problems, kernel.bucketed(exact), options, std::move(why));
+  } catch (
+      ...) {  // `bucket` fails for launches, too; no memory: the program has the first exception
+  }
+}
+
 TuneOutcome tune_one(detail::Engine& engine, const KernelDefinition& kernel,
                      std::span<const std::int64_t> problem, const TuneOptions& options,
                      bool for_launch, const RecordRead& known) {
@@ -68,6 +78,11 @@ TuneOutcome tune_one(detail::Engine& engine, const KernelDefinition& kernel,
 Values bucket_to_tune(const detail::HandleCore& handle, std::span<const std::int64_t> problem) {
   const KernelDefinition& d = handle.definition();
   Values bucket = d.bucketed(problem);
+  // Manifests, records and ranks hold buckets, and ask for them as for problems.
+  if (const Values again = d.bucketed(bucket); again != bucket)
+    throw UserError(format("kernel {}: the bucket of {} is {}, whose own bucket is {}", d.name,
+                           d.describe_problem(problem), d.describe_problem(bucket),
+                           d.describe_problem(again)));
   const DeviceInfo& device = handle.engine().device()->info();
   const Values base = detail::Tunable(d).default_config(bucket, device.target, device.limits);
   if (empty(d.launch(base, problem, handle.limits())))

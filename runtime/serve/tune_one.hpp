@@ -21,8 +21,13 @@ void remember_absence(const detail::Engine& engine, Problems& problems,
                       std::span<const std::int64_t> problem, const TuneOptions& options,
                       std::exception_ptr why);
 
+/// The same for the bucket of `exact`. Launches of what has no bucket ask nobody.
+void remember_absence(const detail::Engine& engine, Problems& problems,
+                      const KernelDefinition& kernel, std::span<const std::int64_t> exact,
+                      const TuneOptions& options, std::exception_ptr why) noexcept;
+
 /// The bucket that a problem is tuned as. @throws UserError when the default config of the handle's
-/// device has nothing to do for it
+/// device has nothing to do for it, or the bucket is in another bucket
 Values bucket_to_tune(const detail::HandleCore& handle, std::span<const std::int64_t> problem);
 
 /// One problem with a maker of its own, alone or with the ranks of `options`.

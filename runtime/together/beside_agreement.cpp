@@ -1,5 +1,6 @@
 #include "runtime/together/beside_agreement.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <exception>
@@ -44,17 +45,28 @@ Communicator::Failure exchange_held(Communicator& communicator, const RankOption
       return RankFailure{RankFailure::Kind::mismatch,
                          {static_cast<int>(r)},
                          "it runs another version of Kiln, or asks something else"};
+    if (all.back().about != mine.about && mine.refusal.get().empty() &&
+        all.back().refusal.get().empty())
+      return RankFailure{RankFailure::Kind::mismatch,
+                         {static_cast<int>(r)},
+                         mine.about == HeldMessage::About::winners
+                             ? "it asks for a choice among alternatives"
+                             : "it asks for the config of one"};
   }
   return {};
 }
 
-void refuse(Communicator& communicator, const RankOptions& options, std::string_view why) {
-  if (MeasuringTogether::here()) return;  // the others are not in what is refused
+bool refuse(Communicator& communicator, const RankOptions& options, std::string_view why) {
+  if (MeasuringTogether::here()) return true;  // the others are not in what is refused
   HeldMessage mine;
   mine.refusal.set(why);
   std::vector<HeldMessage> all;
-  if (const auto failure = exchange_held(communicator, options, mine, all))
+  if (const auto failure = exchange_held(communicator, options, mine, all)) {
     communicator.abort(*failure);
+    return false;
+  }
+  return std::ranges::none_of(all,
+                              [](const HeldMessage& one) { return one.refusal.get().empty(); });
 }
 
 bool take_greatest(Workshop& workshop, const TuneOptions& options, std::span<float> values) {
@@ -89,10 +101,10 @@ TuningTurn::Hold take_turn(TuningTurn& turn, const TuneOptions& options, TuningT
   return taken;
 }
 
-void announce_absence(const TuneOptions& options, const char* why) {
-  if (!options.ranks) return;
+bool announce_absence(const TuneOptions& options, const char* why) {
+  if (!options.ranks) return true;
   const auto turn = options.ranks->turn();
-  refuse(*options.ranks, options.together, why);
+  return refuse(*options.ranks, options.together, why);
 }
 
 }  // namespace kiln::runtime

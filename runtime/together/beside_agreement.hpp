@@ -21,12 +21,13 @@ Communicator::Failure exchange_held(Communicator& communicator, const RankOption
                                     const ranks::HeldMessage& mine,
                                     std::vector<ranks::HeldMessage>& all);
 
-/// Instead of an agreement: the others are told why, and need not wait.
-void refuse(Communicator& communicator, const RankOptions& options, std::string_view why);
+/// Instead of an agreement: the others are told why, and need not wait. True if all ranks refuse, so
+/// that there is nothing that others agree on without this one.
+bool refuse(Communicator& communicator, const RankOptions& options, std::string_view why);
 
 /// For a rank that has no problem where others may have some: they need not wait for it, and use
-/// defaults. Where all ranks have none, they all call this.
-void announce_absence(const TuneOptions& options, const char* why);
+/// defaults. Where all ranks have none, they all call this, and it returns true.
+bool announce_absence(const TuneOptions& options, const char* why);
 
 /// Makes each value the greatest that any rank has there. A collective call, with as many values on
 /// every rank. False when a rank does not take part in time: that breaks this rank's end. Never
@@ -42,18 +43,29 @@ bool holds_on_all(Workshop& workshop, const TuneOptions& options, bool mine);
 TuningTurn::Hold take_turn(TuningTurn& turn, const TuneOptions& options,
                            TuningTurn::Kind kind = TuningTurn::Kind::kept);
 
-/// Calls `work`, which comes before an agreement. If it throws, the other ranks are told first.
-template <class Work>
-auto tell_if_it_throws(const TuneOptions& options, const Work& work) {
+/// Calls `work`, which comes before an agreement. If it throws, the other ranks are told first, and
+/// `left_out` is called with the exception unless every rank refused: then nothing was agreed on
+/// without this one.
+template <class Work, class LeftOut>
+auto tell_if_it_throws(const TuneOptions& options, const Work& work, const LeftOut& left_out) {
+  const auto tell = [&](const char* why) {
+    if (const std::exception_ptr error = std::current_exception(); !announce_absence(options, why))
+      left_out(error);
+  };
   try {
     return work();
   } catch (const std::exception& error) {
-    announce_absence(options, error.what());
+    tell(error.what());
     throw;
   } catch (...) {
-    announce_absence(options, kForeignException);
+    tell(kForeignException);
     throw;
   }
+}
+
+template <class Work>
+auto tell_if_it_throws(const TuneOptions& options, const Work& work) {
+  return tell_if_it_throws(options, work, [](const std::exception_ptr&) {});
 }
 
 }  // namespace kiln::runtime

@@ -265,3 +265,19 @@ TEST_CASE("an empty problem of a kernel is nothing to tune", "[choice][ranks]") 
   });
   CHECK(ran == std::vector<std::string>(2, "template, " + typed_entry(2)));
 }
+
+TEST_CASE("ranks that ask for a choice and for a kernel say so at once", "[choice][ranks]") {
+  Job job(2);
+  Findings findings;
+  const auto results = job.run<TuneResult>([&](Process& process, int rank) -> TuneResult {
+    const Runtime runtime = process.runtime();
+    if (rank == 0) return runtime.tuned(typed_doubling()).tune({40});
+    const Chosen twice = tuned(runtime, kernel_or_mine(process, 0.3 * kMs));
+    findings.check_throws<EnvironmentError>([&] { twice.tune({40}); },
+                                            "rank 0 differs: it asks for the config of one");
+    return {};
+  });
+  CHECK(findings.wrong() == "");
+  CHECK_THAT(results[0].agreed->why, Catch::Contains("it asks for a choice among alternatives"));
+  CHECK(results[0].wall_seconds < 10);  // ranks wait for 30
+}

@@ -146,7 +146,7 @@ TEST_CASE("a rank that is busy for too long tells the others", "[choice][ranks]"
     };
     const Chosen f = tuned(process.runtime(), twice);
     TuneOptions impatient = process.options.tuning;
-    impatient.together.first_seconds = 1;
+    impatient.together.first_seconds = 3;
     if (rank == 1) {
       is_busy.wait(false);
       findings.check_throws<EnvironmentError>([&] { f.tune({40}, impatient); }, "rank 0 gave up");

@@ -457,7 +457,7 @@ TEST_CASE("an empty problem is refused alike by both kinds of handles", "[runtim
   const std::string why = "kernel doubling for n=0: the grid is empty, there is nothing to tune";
   Typed kernel = typed_doubling();
   // Others in its bucket would have something to do.
-  kernel.bucket = [](const DoublingProblem& p) { return DoublingProblem{p.n / 64 * 64 + 64}; };
+  kernel.bucket = [](const DoublingProblem& p) { return DoublingProblem{std::max(p.n, 64)}; };
   const auto typed = runtime.tuned(kernel);
   const auto dynamic = runtime.tuned(kernel.definition());
   CHECK(said([&] { typed.tune({0}); }) == why);
