@@ -273,11 +273,12 @@ void KernelMaker::keep_expected() {
 TrialBench& KernelMaker::bench() {
   if (bench_) return *bench_;
   make_kept();
-  if (std::vector<KernelData> drawn = take_drawn(); !drawn.empty() && !isolated_) {
-    bench_ = std::make_unique<DrawsBench>(std::move(drawn), device_);
-    reference_tried_ = false;
-    return *bench_;
-  }
+  if (!isolated_)  // a worker's bench draws its own, and waits for no others
+    if (std::vector<KernelData> drawn = take_drawn(); !drawn.empty()) {
+      bench_ = std::make_unique<DrawsBench>(std::move(drawn), device_);
+      reference_tried_ = false;
+      return *bench_;
+    }
   const bool last = kept_ > 0 && !memory_;
   const bool expected = !draws_.empty() && draws_.front().expected;
   bench_ = draws_.empty() || isolated_ ? make_bench(problem_, seed_)
