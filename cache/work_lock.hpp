@@ -1,5 +1,5 @@
 // A lock file, which tells other processes which one is making an entry. It only saves work:
-// correctness does not depend on it, and no holder can make others wait for longer than a deadline.
+// correctness does not depend on it, and one acquire() never waits for longer than a deadline.
 //
 //   <directory>/v1/locks/<hex>.lock     text: host, process, a random word, a count of heartbeats
 #pragma once
@@ -21,7 +21,7 @@ struct LockTimes {
   /// Without a sign of life for this long, by the waiter's own steady clock, a holder counts as
   /// gone. 0: never wait.
   std::chrono::milliseconds deadline{5000};
-  /// The longest wait, even for a holder that gives signs of life.
+  /// The longest wait of one acquire(), even for a holder that gives signs of life.
   std::chrono::milliseconds longest{std::chrono::minutes(10)};
 };
 

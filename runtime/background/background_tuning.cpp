@@ -65,6 +65,10 @@ BackgroundTuning::BackgroundTuning(detail::Engine& engine, std::shared_ptr<Devic
 }
 
 BackgroundTuning::~BackgroundTuning() {
+  if (process_.is_forked()) {
+    if (thread_.joinable()) thread_.detach();
+    return;
+  }
   times_->end();
   if (!thread_.joinable()) return;
   // The thread may have held the last handle, and with it the engine.

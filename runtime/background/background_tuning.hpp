@@ -23,6 +23,7 @@
 #include "runtime/background/measuring_times.hpp"
 #include "runtime/serve/background.hpp"
 #include "runtime/serve/served_handle.hpp"
+#include "runtime/support/own_process.hpp"
 
 namespace kiln::runtime {
 
@@ -39,7 +40,8 @@ class BackgroundTuning final : public Background {
  public:
   /// Measures on `device`; null: on the engine's.
   BackgroundTuning(detail::Engine& engine, std::shared_ptr<Device> device);
-  /// Stops what is measured, and waits for the candidates and the data at hand.
+  /// Stops what is measured, and waits for the candidates and the data at hand; in a fork of the
+  /// process, which has no such thread, does neither.
   ~BackgroundTuning() override;
   BackgroundTuning(const BackgroundTuning&) = delete;
   BackgroundTuning& operator=(const BackgroundTuning&) = delete;
@@ -93,6 +95,7 @@ class BackgroundTuning final : public Background {
   void count_error() noexcept;
 
   detail::Engine& engine_;
+  const OwnProcess process_;
   const std::shared_ptr<Device> other_device_;  ///< null: the engine's
   const std::shared_ptr<MeasuringTimes> times_;
   const std::shared_ptr<Jobs> jobs_;

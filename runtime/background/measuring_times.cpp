@@ -59,7 +59,7 @@ void MeasuringTimes::close_window() noexcept {
   std::unique_lock lock(mutex_);
   if (--windows_ > 0) return;
   pause_after(kSlice);
-  if (!stretch_ || at_all_times_) return;
+  if (!stretch_ || at_all_times_ || process_.is_forked()) return;
   stretch_->stop_.request_stop();
   const unsigned long measuring = stretches_;
   changed_.wait(lock,

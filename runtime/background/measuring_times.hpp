@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/support/own_process.hpp"
 #include "runtime/support/time_limit.hpp"
 
 namespace kiln::runtime {
@@ -77,6 +78,7 @@ class MeasuringTimes {
   bool may_begin() const;                      ///< the mutex is held
   void pause_after(Clock::duration measured);  ///< the mutex is held
 
+  const OwnProcess process_;
   const double duty_;
   const Now now_;
   const bool at_all_times_ = false;

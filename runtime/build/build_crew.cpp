@@ -7,8 +7,6 @@
 #include <set>
 #include <utility>
 
-#include <unistd.h>
-
 #include "kiln/error.hpp"
 
 namespace kiln::runtime {
@@ -43,12 +41,12 @@ class LiveCrews {
  private:
   LiveCrews() = default;
   void end() {
-    if (::getpid() != process_) return;  // a fork has none of the threads
+    if (process_.is_forked()) return;  // it has none of the threads
     const std::lock_guard lock(mutex_);
     for (BuildCrew* const crew : crews_) crew->end();
   }
 
-  const pid_t process_ = ::getpid();
+  const OwnProcess process_;
   std::mutex mutex_;
   std::set<BuildCrew*> crews_;
 };
@@ -63,8 +61,12 @@ void BuildCrew::note_compiled() {
 BuildCrew::BuildCrew() { LiveCrews::of_process().add(this); }
 
 BuildCrew::~BuildCrew() {
-  LiveCrews::of_process().remove(this);
-  end();
+  if (process_.is_forked()) {
+    leave();
+  } else {
+    LiveCrews::of_process().remove(this);
+    end();
+  }
 }
 
 void BuildCrew::end() noexcept {
@@ -74,7 +76,7 @@ void BuildCrew::end() noexcept {
     ended_ = true;
     dropped.swap(waiting_);
     for (const Waiting& job : dropped) unfinished_.erase(job.number);
-    finished_.notify_all();
+    finished_->notify_all();
   }
   for (Worker& worker : workers_) {
     if (worker.thread.get_id() == std::this_thread::get_id())
@@ -82,6 +84,14 @@ void BuildCrew::end() noexcept {
     else if (worker.thread.joinable())
       worker.thread.join();
   }
+}
+
+/// In a fork of the process that made it.
+void BuildCrew::leave() noexcept {
+  for (Worker& worker : workers_)
+    if (worker.thread.joinable()) worker.thread.detach();
+  // Its destructor would wait for the threads that waited in the process.
+  [[maybe_unused]] const auto* left = finished_.release();
 }
 
 void BuildCrew::submit(unsigned limit, Job job) {
@@ -108,7 +118,7 @@ bool BuildCrew::is_own_thread() const {
 void BuildCrew::wait() {
   std::unique_lock lock(mutex_);
   if (is_own_thread()) return;
-  finished_.wait(lock, [this, end = submitted_] {
+  finished_->wait(lock, [this, end = submitted_] {
     return unfinished_.empty() || *unfinished_.begin() >= end;
   });
 }
@@ -144,7 +154,7 @@ void BuildCrew::work(unsigned number) {
     next.job = {};
     lock.lock();
     unfinished_.erase(next.number);
-    finished_.notify_all();
+    finished_->notify_all();
   }
   workers_[number].ended = true;
   --working_;

@@ -5,10 +5,13 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <thread>
 #include <vector>
+
+#include "runtime/support/own_process.hpp"
 
 namespace kiln::runtime {
 
@@ -22,7 +25,7 @@ class BuildCrew {
   BuildCrew();
   BuildCrew(const BuildCrew&) = delete;
   BuildCrew& operator=(const BuildCrew&) = delete;
-  /// Drops what has not begun, and waits for the rest.
+  /// Drops what has not begun, and waits for the rest, but in a fork of the process for nothing.
   ~BuildCrew();
 
   /// The job begins when fewer than `limit` jobs of the crew are running.
@@ -50,12 +53,14 @@ class BuildCrew {
   };
   friend class LiveCrews;
   void end() noexcept;
+  void leave() noexcept;
   void start_worker();
   /// If a job may begin and no worker is about to take it.
   void start_worker_if_needed();
   bool is_own_thread() const;
   void work(unsigned number);
 
+  const OwnProcess process_;
   std::mutex mutex_;
   std::deque<Waiting> waiting_;
   std::deque<Worker> workers_;  ///< by number
@@ -64,7 +69,7 @@ class BuildCrew {
   bool ended_ = false;          ///< takes no more jobs
   std::uint64_t submitted_ = 0;
   std::set<std::uint64_t> unfinished_;  ///< numbers of jobs
-  std::condition_variable finished_;
+  std::unique_ptr<std::condition_variable> finished_ = std::make_unique<std::condition_variable>();
 };
 
 }  // namespace kiln::runtime

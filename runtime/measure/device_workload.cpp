@@ -9,6 +9,7 @@
 #include "runtime/device/array_digest.hpp"
 #include "runtime/device/spare_memory.hpp"
 #include "runtime/measure/padding.hpp"
+#include "runtime/support/foreign_exception.hpp"
 
 namespace kiln::runtime {
 
@@ -247,6 +248,8 @@ Verdict DeviceWorkload::check() {
     why = data_.judge.check(got, expected);
   } catch (const std::exception& error) {
     why = format("the kernel's `check` threw an exception: {}", error.what());
+  } catch (...) {
+    why = kForeignException;
   }
   if (!why.empty()) return {false, std::numeric_limits<double>::infinity(), why};
   return {};

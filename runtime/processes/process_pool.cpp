@@ -68,10 +68,10 @@ struct ProcessPool::Process {
   bool taken_alone() const { return jobs.size() == 1 && jobs.front()->again; }
 };
 
-ProcessPool::ProcessPool(PoolOptions options) : options_(std::move(options)), owner_(::getpid()) {}
+ProcessPool::ProcessPool(PoolOptions options) : options_(std::move(options)) {}
 
 ProcessPool::~ProcessPool() {
-  if (::getpid() != owner_) {
+  if (process_.is_forked()) {
     // In a fork of the program: the thread does not exist, and the processes belong to the parent.
     if (keeper_.joinable()) keeper_.detach();
     for (auto& process : processes_) static_cast<void>(process.release());
@@ -96,7 +96,7 @@ std::vector<pid_t> ProcessPool::processes() const {
 }
 
 ProcessPool::Outcome ProcessPool::run(std::vector<std::byte> request) {
-  if (::getpid() != owner_) return Unusable{"this process is a fork of the one that made the pool"};
+  if (process_.is_forked()) return Unusable{"this process is a fork of the one that made the pool"};
   if (request.size() > kMostPayload) return Unusable{"it is too long to be sent"};
   Job job{.request = std::move(request)};
   std::unique_lock lock(mutex_);

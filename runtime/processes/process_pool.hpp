@@ -17,6 +17,8 @@
 
 #include <sys/types.h>
 
+#include "runtime/support/own_process.hpp"
+
 namespace kiln::runtime {
 
 struct PoolOptions {
@@ -91,7 +93,7 @@ class ProcessPool {
   void finish(Job& job, Outcome outcome);
 
   const PoolOptions options_;
-  const pid_t owner_;
+  const OwnProcess process_;
   mutable std::mutex mutex_;
   std::condition_variable finished_;
   std::deque<Job*> waiting_;

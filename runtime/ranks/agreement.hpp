@@ -24,8 +24,9 @@
 // What is guaranteed. Let a gather finish on a rank only when every rank has contributed to it,
 // and let ranks fail by stopping or by being late, never by lying.
 //
-//  1. It ends. Every wait has a deadline. The transport keeps it; where it does not report the end
-//     of an exchange, a Tick a little later ends it.
+//  1. It ends. Every wait has a deadline, by which the communicator must return: the driver sends
+//     no Tick while it waits for that. A Tick, which the simulation sends, ends an exchange whose
+//     end is not reported.
 //  2. No rank holds the plan unless all ranks computed it and built what it names: to finish
 //     `confirm`, every rank must have finished `compare`. A failure before `confirm` leaves all
 //     survivors with the defaults, because a rank that fails contributes nothing more. No save

@@ -62,18 +62,19 @@ std::string describe(const TuneResult& result, const Candidate& candidate) {
 
 }  // namespace
 
-RankLog::RankLog(const std::filesystem::path& folder, std::string_view name, int rank,
-                 int size) try {
-  std::filesystem::path where = folder;
-  if (where.empty()) where = detail::environment("KILN_RANK_LOGS");
-  if (where.empty()) return;
-  std::error_code ignored;
-  std::filesystem::create_directories(where, ignored);
-  path_ = where / file_name(name, rank);
-  file_.reset(std::fopen(path_.c_str(), "ae"));
-  line(format("rank {} of {}, process {}", rank, size, ::getpid()));
-} catch (const std::exception&) {
-  file_.reset();
+RankLog::RankLog(const std::filesystem::path& folder, std::string_view name, int rank, int size) {
+  try {
+    std::filesystem::path where = folder;
+    if (where.empty()) where = detail::environment("KILN_RANK_LOGS");
+    if (where.empty()) return;
+    std::error_code ignored;
+    std::filesystem::create_directories(where, ignored);
+    path_ = where / file_name(name, rank);
+    file_.reset(std::fopen(path_.c_str(), "ae"));
+    line(format("rank {} of {}, process {}", rank, size, ::getpid()));
+  } catch (const std::exception&) {
+    file_.reset();
+  }
 }
 
 void RankLog::line(std::string_view text) noexcept {

@@ -46,7 +46,6 @@ RankWork::RankWork(Workshop& workshop, std::span<const TunableProblem> problems,
       left_out_(problems.size()) {}
 
 void RankWork::heed(std::size_t s, const TuneResult& record) {
-  if (options_.retune) return;
   const double budget = options_.max_seconds.value_or(0);
   for (const Candidate& c : record.candidates) {
     const bool cut = c.status == CandidateStatus::not_tried && c.cut_seconds > 0;

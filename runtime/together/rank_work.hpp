@@ -23,9 +23,11 @@ class RankWork {
            const std::vector<CandidateList>& lists, const TuneOptions& options, Trials& trials,
            int size, bool may_measure);
 
-  /// This rank does not try a candidate that its record says hung or crashed, nor one that was cut
-  /// off, unless it has more time now.
+  /// This rank does not try a candidate that its record says hung or crashed. Nor, unless ranks
+  /// tune in lockstep, one that was cut off, if it has no more time now.
   void heed(std::size_t s, const TuneResult& record);
+  /// All ranks measure anew, because at least one of them was asked to.
+  void heed_nothing() { left_out_.assign(left_out_.size(), {}); }
 
   ranks::Worked perform(const ranks::Work& work, Deadline deadline);
 

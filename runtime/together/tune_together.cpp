@@ -191,6 +191,7 @@ class TogetherRun {
     if (retune_) {  // a rank that is asked to measure again needs the others for it
       same_.fill(false);
       for (auto& known : known_) known.reset();
+      work_.heed_nothing();
     }
     return {};
   }

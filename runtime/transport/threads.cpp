@@ -33,6 +33,7 @@ struct Round {
   int count = 0, left = 0;
   std::vector<std::byte> result;
   bool done = false;
+  std::optional<RankFailure> mismatch;  ///< the first
 };
 
 /// Answers that all ranks have had, and that are remembered nevertheless.
@@ -176,10 +177,15 @@ class ThreadCommunicator : public Communicator {
       slot->joined.resize(hub_->gone.size());
     }
     const std::shared_ptr<Round> round = slot;
-    if (round->shape != shape)
-      return broken_ = RankFailure{RankFailure::Kind::mismatch,
-                                   {rank_},
-                                   "it calls another operation than the ranks before it"};
+    if (round->shape != shape) {
+      if (!round->mismatch)
+        round->mismatch = {RankFailure::Kind::mismatch,
+                           {rank_},
+                           "it calls another operation than the ranks before it"};
+      hub_->changed.notify_all();
+      if (++round->left == hub_->size) hub_->rounds.erase(number);
+      return broken_ = round->mismatch;
+    }
     round->parts[me].assign(mine.begin(), mine.end());
     round->joined[me] = 1;
     ++round->count;
@@ -190,8 +196,9 @@ class ThreadCommunicator : public Communicator {
       round->done = true;
     }
     if (round->done) hub_->changed.notify_all();
-    const bool ended = hub_->changed.wait_until(
-        lock, deadline, [&] { return round->done || hub_->failure || lost(*round); });
+    const bool ended = hub_->changed.wait_until(lock, deadline, [&] {
+      return round->done || hub_->failure || round->mismatch || lost(*round);
+    });
     if (++round->left == hub_->size) hub_->rounds.erase(number);
     // A result that is there counts, whatever happened meanwhile.
     if (round->done) {
@@ -199,6 +206,7 @@ class ThreadCommunicator : public Communicator {
       return {};
     }
     if (hub_->failure) return broken_ = hub_->failure;
+    if (round->mismatch) return broken_ = round->mismatch;
     const std::vector<int> late = missing(*round, ended);
     return broken_ = ended
                          ? RankFailure{RankFailure::Kind::lost, late, "its thread has left"}

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <functional>
 #include <future>
 #include <utility>
 
@@ -53,6 +54,23 @@ Build build_unedited(Builder& builder, const KernelDefinition& kernel, const Val
   if (build.binary() && source && !is_of(*source))
     throw SourceEdited(format("kernel {}: its source was edited while it was tuned", kernel.name));
   return build;
+}
+
+/// What stands against a candidate, which `work` says or throws. What passes by itself leaves the
+/// candidate to be tried later.
+std::optional<Refusal> refusal_of(const std::function<std::optional<Refusal>()>& work) {
+  try {
+    return work();
+  } catch (const OutOfMemory& error) {
+    return Refusal{CandidateStatus::not_tried, error.what()};
+  } catch (const MissingError& error) {
+    return Refusal{CandidateStatus::not_tried, error.what()};
+  } catch (const std::exception& error) {
+    return Refusal{CandidateStatus::launch_failed,
+                   *error.what() ? error.what() : "its trial cannot be made"};
+  } catch (...) {
+    return Refusal{CandidateStatus::launch_failed, kForeignException};
+  }
 }
 
 }  // namespace
@@ -148,34 +166,22 @@ std::optional<Candidate> KernelMaker::measure_in_workers(const Values& config,
   if (!group_) return {};
   // What fails on this rank alone, the others hear of.
   std::optional<Trial> trial;
-  std::string why;
-  const auto make_trial = [&] {
-    try {
-      expect();
-      trial = this->trial(config, build(config));
-      trial->timing = timing;
-    } catch (const std::exception& error) {
-      why = *error.what() ? error.what() : "its trial cannot be made";
-    } catch (...) {
-      why = kForeignException;
-    }
-  };
+  std::optional<Refusal> refusal = refusal_of([&] {
+    expect();
+    trial = this->trial(config, build(config));
+    trial->timing = timing;
+    return std::optional<Refusal>();
+  });
   if (alone_) {
-    std::optional<Refusal> refusal;
-    make_trial();
-    if (trial) {
-      try {
+    if (!refusal)  // a lost device throws again at the next launch
+      refusal = refusal_of([&]() -> std::optional<Refusal> {
         auto loaded = bench_->load(*trial);
-        if (auto* refused = std::get_if<Refusal>(&loaded)) refusal = std::move(*refused);
-      } catch (const std::exception& error) {  // a lost device throws again at the next launch
-        refusal = Refusal{CandidateStatus::launch_failed, error.what()};
-      }
-    } else {
-      refusal = Refusal{CandidateStatus::launch_failed, why};
-    }
+        if (auto* refused = std::get_if<Refusal>(&loaded)) return std::move(*refused);
+        return {};
+      });
     return group_->meet(refusal, config);
   }
-  make_trial();
+  const std::string why = refusal ? refusal->reason : std::string();
   auto* const bench = isolated_ ? static_cast<IsolatedBench*>(bench_.get()) : nullptr;
   if (!group_->formed() && !was_formed_) {
     if (const std::string refused = group_->form(bench, why_alone_.empty() ? why : why_alone_);
@@ -186,7 +192,8 @@ std::optional<Candidate> KernelMaker::measure_in_workers(const Values& config,
     }
     was_formed_ = true;
   }
-  return group_->measure(bench, trial ? &*trial : nullptr, why.empty() ? why_alone_ : why, config);
+  return group_->measure(bench, refusal ? nullptr : &*trial, why.empty() ? why_alone_ : why,
+                         config);
 }
 
 std::unique_ptr<ProblemBench> KernelMaker::isolated_bench(std::span<const std::int64_t> problem,
@@ -266,11 +273,12 @@ void KernelMaker::keep_expected() {
 TrialBench& KernelMaker::bench() {
   if (bench_) return *bench_;
   make_kept();
-  if (std::vector<KernelData> drawn = take_drawn(); !drawn.empty() && !isolated_) {
-    bench_ = std::make_unique<DrawsBench>(std::move(drawn), device_);
-    reference_tried_ = false;
-    return *bench_;
-  }
+  if (!isolated_)  // a worker's bench draws its own, and waits for no others
+    if (std::vector<KernelData> drawn = take_drawn(); !drawn.empty()) {
+      bench_ = std::make_unique<DrawsBench>(std::move(drawn), device_);
+      reference_tried_ = false;
+      return *bench_;
+    }
   const bool last = kept_ > 0 && !memory_;
   const bool expected = !draws_.empty() && draws_.front().expected;
   bench_ = draws_.empty() || isolated_ ? make_bench(problem_, seed_)

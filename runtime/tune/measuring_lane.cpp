@@ -76,7 +76,7 @@ void MeasuringLane::measure_group(std::span<const BuildQueue::Finished> group,
     const bool late = deadline.passed() && (leader_ || !contestants.empty());
     // A run that is stopped has one more candidate than before, however often that happens.
     if (late || (more && options_.stop.stop_requested())) {
-      candidates_[finished.id].reason = kNoTimeLeft;
+      if (!was_built(candidates_[finished.id])) candidates_[finished.id].reason = kNoTimeLeft;
       continue;
     }
     more = more || !was_built(candidates_[finished.id]);

@@ -59,7 +59,9 @@ class Session {
     const TuningTurn::Hold turn = take_turn();
     if (!turn) return after_waiting();
     // Another thread may have tuned it meanwhile, or another process may be at it: two searches
-    // would disturb each other's clocks. What the other has saved so far is no answer yet.
+    // would disturb each other's clocks. What the other has saved so far is no answer yet, but it
+    // renews the wait: only a search that saves nothing for LockTimes::longest is waited for no
+    // more.
     cache::WorkLock alone;
     const auto give_up = [&] { return options_.stop.stop_requested() || deadline_.passed(); };
     key_ = workshop_.records().key(subject_, problem_);

@@ -59,8 +59,6 @@ class WorkerLink {
              TakeVerdict take_verdict);
 
   bool shares_cpu() const noexcept { return shares_cpu_; }
-  /// From now on a new worker finds what is right in the memory file.
-  void expect() { setup_.expects = true; }
   /// Which worker it is: names of outputs that are to be judged mean something there only.
   std::uint64_t generation() const noexcept { return generation_; }
 

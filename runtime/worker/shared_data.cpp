@@ -31,7 +31,16 @@ int above(int descriptor) {
 
 }  // namespace
 
-SharedData::SharedData(const std::vector<KernelData>& draws) try {
+SharedData::SharedData(const std::vector<KernelData>& draws) {
+  try {
+    make(draws);
+  } catch (...) {
+    close();
+    throw;
+  }
+}
+
+void SharedData::make(const std::vector<KernelData>& draws) {
   const auto reserve = [&](std::uint64_t bytes) {
     constexpr std::uint64_t kAlignment = 64;
     const std::uint64_t place = size_;
@@ -59,9 +68,6 @@ SharedData::SharedData(const std::vector<KernelData>& draws) try {
     for (std::size_t i = 0; i < arguments.size(); ++i)
       write(places_[draw][i].given, arguments[i].bytes);
   }
-} catch (...) {
-  close();
-  throw;
 }
 
 SharedData::~SharedData() { close(); }

@@ -30,6 +30,7 @@ class SharedData {
   void read(std::uint64_t place, std::span<std::byte> bytes) const;
 
  private:
+  void make(const std::vector<KernelData>& draws);
   void close() noexcept;
 
   int writing_ = -1, reading_ = -1;

@@ -9,6 +9,9 @@
 #include <thread>
 #include <vector>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "background_fixture.hpp"
 #include "kiln_test.hpp"
 #include "runtime/background/background_job.hpp"
@@ -75,6 +78,31 @@ TEST_CASE("the end of a handle stops its search", "[runtime][background]") {
   }
   REQUIRE(becomes([&] { return settled && process.device->live_allocations == 0; }));
   CHECK(process.compiler->compiles < kMany);
+}
+
+TEST_CASE("a fork of the process lets a runtime go that measures in the process",
+          "[runtime][background]") {
+  Directory directory;
+  Long process(directory.path());
+  std::optional<Runtime> runtime(process.runtime());
+  std::atomic<bool> held{false}, forked{false}, came{false};
+  hold_measuring(process, held, came, [&] { return forked.load(); });
+  std::optional<TuningWindow> window(runtime->window());
+  std::optional<DynamicTuned> handle(runtime->tuned(Long::kernel()));
+  run_once(*handle, 60);
+  REQUIRE(becomes([&] { return held.load(); }));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    window.reset();
+    handle.reset();
+    runtime.reset();
+    ::_exit(0);
+  }
+  int status = -1;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  forked = true;
 }
 
 TEST_CASE("closing a window does not wait for data", "[runtime][background]") {

@@ -2,11 +2,13 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "kiln_test.hpp"
@@ -242,4 +244,28 @@ TEST_CASE("a build has the priority of the thread that asks for it", "[runtime][
   until([&] { return low != 0 && usual != 0; });
   CHECK(low == before + 4);
   CHECK(usual == before + 1);
+}
+
+TEST_CASE("a fork of the process lets a crew go that is waited for in the process",
+          "[runtime][queue]") {
+  auto crew = std::make_unique<BuildCrew>();
+  std::atomic<bool> begun{false}, may_end{false};
+  crew->submit(1, [&](unsigned) {
+    begun = true;
+    until([&] { return may_end.load(); });
+  });
+  until([&] { return begun.load(); });
+  std::jthread waiting([&] { crew->wait(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it waits now
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    crew.reset();
+    ::_exit(0);
+  }
+  int status = -1;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  may_end = true;
+  waiting.join();
 }

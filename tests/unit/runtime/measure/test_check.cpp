@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "kiln_test.hpp"
+#include "runtime/support/foreign_exception.hpp"
 #include "unit/runtime/tune/tuner_fixture.hpp"
 #include "unit/runtime/typed_fixture.hpp"
 
@@ -93,6 +94,20 @@ TEST_CASE("a check judges instead of the tolerance", "[runtime][check]") {
     CHECK(contains(find(odd, {8, 0}).reason, "threw an exception: it is odd"));
     CHECK(odd.count(CandidateStatus::measured) == 2);
   }
+}
+
+TEST_CASE("whatever a check throws is a reason against the candidate", "[runtime][check]") {
+  KernelDefinition kernel = doubling();
+  kernel.check = [](auto, auto got, auto) -> std::string {
+    if (static_cast<float*>(got[0])[0] != 2 * static_cast<float*>(got[1])[0]) throw 7;
+    return "";
+  };
+  Bench bench;
+  bench.of(8).run = off_in(1);
+  const TuneResult r = tune(bench, kernel);
+  CHECK(find(r, {8, 0}).status == CandidateStatus::wrong_result);
+  CHECK(find(r, {8, 0}).reason == runtime::kForeignException);
+  CHECK(r.count(CandidateStatus::measured) == 3);
 }
 
 TEST_CASE("a check needs no reference, and sees in/out arrays as they were", "[runtime][check]") {

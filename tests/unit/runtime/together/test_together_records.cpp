@@ -222,6 +222,22 @@ TEST_CASE("one rank asks to measure again: all do", "[runtime][ranks]") {
   for (const int r : {0, 1}) CHECK(measured(job[r]) > 0);
 }
 
+TEST_CASE("where one rank asks to measure again, all try what crashed on them before",
+          "[runtime][ranks]") {
+  Job job(2);
+  for (const int r : {0, 1}) {
+    job[r].of(8).seconds = 0.2 * kMs;
+    job[r].device->on_launch = [](const std::string& entry, void**) {
+      if (entry == "k<4, 0>") throw runtime::TrialFault(CandidateStatus::crashed, "a fault");
+    };
+  }
+  check_plan(job.tune(), 8);
+  job.restart();
+  job[1].options.tuning.retune = true;
+  for (const int r : {0, 1}) job[r].of(4).seconds = 0.1 * kMs;
+  check_plan(job.tune(), 4);
+}
+
 TEST_CASE("ranks without a disk remember while they live", "[runtime][ranks]") {
   Job job(2);
   for (const int r : {0, 1}) {

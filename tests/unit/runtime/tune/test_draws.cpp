@@ -1,7 +1,10 @@
 // Several draws of one problem: right on each, timed over all.
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <future>
 #include <set>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -163,4 +166,19 @@ TEST_CASE("draws of a typed kernel", "[runtime][draws]") {
     bench.device->pass(drawn_length(args) == kFullDraw ? kMs : 5 * kMs);
   };
   CHECK(tune(bench, typed.definition()).winner().seconds == Approx(4 * kMs));
+}
+
+TEST_CASE("data that are drawn ahead are not waited for where a worker is to have its own",
+          "[runtime][draws]") {
+  Bench bench;
+  bench.device->info().id = "cuda:0";
+  const KernelDefinition kernel = doubling();
+  runtime::KernelMaker maker(kernel, Values{64}, bench.device, bench.builder, 1, {},
+                             {.executable = "/nowhere/kiln-worker"});
+  std::promise<std::vector<runtime::KernelData>> drawn;
+  maker.use_drawn(drawn.get_future());
+  REQUIRE(maker.isolate());
+  const auto made = std::async(std::launch::async, [&] { maker.bench(); });
+  CHECK(made.wait_for(std::chrono::seconds(20)) == std::future_status::ready);
+  drawn.set_value({});  // or it would wait for ever
 }

@@ -2,6 +2,7 @@
 // part stays the program's.
 #include <string>
 
+#include "kiln/communicators.hpp"
 #include "kiln/workspace.cuh"
 #include "runtime/device/spare_memory.hpp"
 #include "tuner_fixture.hpp"
@@ -176,6 +177,36 @@ TEST_CASE("memory that is short while a candidate is verified postpones it",
   CHECK(c.status == CandidateStatus::not_tried);
   CHECK(contains(c.reason, "cuLaunchKernel: out of memory"));
   CHECK_FALSE(result.complete);
+}
+
+TEST_CASE("memory that is short where a rank cannot have a worker postpones the candidate",
+          "[runtime][tune][memory]") {
+  Bench bench;
+  bench.device->info().id = "cuda:0";  // the worker's executable is missing
+  const KernelDefinition kernel = doubling();
+  runtime::KernelMaker maker(kernel, Values{kElements}, bench.device, bench.builder, 1, {},
+                             {.executable = "/nowhere/kiln-worker"});
+  maker.isolate_in_step(std::move(thread_communicators(1).front()), {});
+  SECTION("to load it") {
+    bench.device->on_load = [](const std::string& entry) {
+      if (entry == "k<4, 0>") throw OutOfMemory("no memory for its code");
+      if (entry == "k<8, 0>") throw EnvironmentError("broken");
+    };
+    CHECK_FALSE(maker.measure_in_workers({1, 0}, {}));  // it can run in this process
+    const auto postponed = maker.measure_in_workers({4, 0}, {});
+    REQUIRE(postponed);
+    CHECK(postponed->status == CandidateStatus::not_tried);
+    CHECK(contains(postponed->reason, "no memory for its code"));
+    CHECK(maker.measure_in_workers({8, 0}, {})->status == CandidateStatus::launch_failed);
+  }
+  SECTION("for its data") {
+    bench.device->capacity = 1000;
+    bench.device->set_reserve(1);
+    const auto postponed = maker.measure_in_workers({4, 0}, {});
+    REQUIRE(postponed);
+    CHECK(postponed->status == CandidateStatus::not_tried);
+    CHECK_THAT(postponed->reason, Catch::Contains("its arrays"));
+  }
 }
 
 TEST_CASE("a kernel's code and stacks count as its own memory", "[runtime][tune][memory]") {
