@@ -167,6 +167,8 @@ WorkerGroup::Failure WorkerGroup::failure_in(const Step& step) const {
     } catch (const CannotIsolate&) {
       useless = true;
       throw;
+    } catch (const WorkerEnd& end) {
+      throw EnvironmentError(std::string("its worker ") + end.what());
     }
   }));
   failure.ended = failure.failed() && !useless && link_ && !link_->has_worker() ? 1 : 0;
