@@ -181,19 +181,20 @@ std::optional<Candidate> KernelMaker::measure_in_workers(const Values& config,
       });
     return group_->meet(refusal, config);
   }
-  const std::string why = refusal ? refusal->reason : std::string();
+  const Refusal why = refusal.value_or(Refusal{CandidateStatus::launch_failed, why_alone_});
   auto* const bench = isolated_ ? static_cast<IsolatedBench*>(bench_.get()) : nullptr;
-  if (!group_->formed() && !was_formed_) {
-    if (const std::string refused = group_->form(bench, why_alone_.empty() ? why : why_alone_);
+  if (!group_->begun())
+    if (const std::string refused =
+            group_->begin(bench, why_alone_.empty() ? why.reason : why_alone_);
         !refused.empty()) {
       alone_ = true;
       give_up_workers(refused);
       return measure_in_workers(config, timing);
     }
-    was_formed_ = true;
-  }
-  return group_->measure(bench, refusal ? nullptr : &*trial, why.empty() ? why_alone_ : why,
-                         config);
+  Candidate candidate = group_->measure(bench, refusal ? nullptr : &*trial, why, config);
+  if (!group_->lost().empty() && !std::exchange(lost_, true))
+    warnings_.push_back(format("candidates are not tried: {}", group_->lost()));
+  return candidate;
 }
 
 std::unique_ptr<ProblemBench> KernelMaker::isolated_bench(std::span<const std::int64_t> problem,

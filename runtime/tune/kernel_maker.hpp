@@ -98,9 +98,9 @@ class KernelMaker final : public TrialMaker {
   std::unique_ptr<WorkerGroup>
       group_;  ///< where trials run in step; also once there are no workers
   std::shared_ptr<Communicator> ranks_;
-  std::string why_alone_;    ///< why this rank has no worker; empty: it has
-  bool was_formed_ = false;  ///< the group
-  bool alone_ = false;       ///< no rank has a worker
+  std::string why_alone_;  ///< why this rank has no worker; empty: it has
+  bool alone_ = false;     ///< no rank has a worker
+  bool lost_ = false;      ///< a warning says that there are no workers any more
   std::vector<KernelData> draws_;
   DrawnData::Draws drawn_;
   std::shared_ptr<KeptMemory> memory_;  ///< null: data are not kept

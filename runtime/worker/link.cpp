@@ -141,27 +141,34 @@ double WorkerLink::renewal_seconds() const {
   return kStarts * (start_seconds() + kPause) + kLeastAlone;
 }
 
-/// Why it cannot be; empty: it has been.
-std::string WorkerLink::try_to_start() {
-  std::string why;
+/// What came of the last try.
+struct WorkerLink::Start {
+  std::string failure;   ///< empty: it has started
+  bool useless = false;  ///< it has, and says that it is of no use
+};
+
+WorkerLink::Start WorkerLink::try_to_start() {
+  Start last;
   for (int tried = 0; tried < kStarts; ++tried) {
     if (tried > 0) std::this_thread::sleep_for(std::chrono::duration<double>(kPause));
     try {
       start();
       return {};
+    } catch (const CannotIsolate& error) {
+      last = {error.what(), true};
     } catch (const std::exception& error) {
       worker_.reset();
-      why = error.what();
+      last = {error.what()};
     }
   }
-  return why;
+  return last;
 }
 
 void WorkerLink::start_again() {
   if (setup_.in_step) throw TrialFault(CandidateStatus::crashed, "its worker has ended before");
   if (!lost_.empty()) throw BenchLost(lost_);
-  if (const std::string why = try_to_start(); !why.empty())
-    give_up(format("no worker can be started any more: {}", why));
+  if (const Start start = try_to_start(); !start.failure.empty())
+    give_up(format("no worker can be started any more: {}", start.failure));
 }
 
 void WorkerLink::renew(std::function<void()> give_up, std::function<bool()> given_up) {
@@ -170,8 +177,11 @@ void WorkerLink::renew(std::function<void()> give_up, std::function<bool()> give
   ended_.reset();
   give_up_ = std::move(give_up);
   step_ = {};
-  if (const std::string why = try_to_start(); !why.empty())
-    throw CannotIsolate(format("{} {}", options_.executable.string(), why));
+  const Start start = try_to_start();
+  if (start.failure.empty()) return;
+  const std::string why = format("{} {}", options_.executable.string(), start.failure);
+  if (start.useless) throw CannotIsolate(why);
+  throw EnvironmentError(why);
 }
 
 void WorkerLink::begin_step(double seconds) {

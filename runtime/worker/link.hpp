@@ -83,7 +83,8 @@ class WorkerLink {
   ///
   /// Ends the worker, and starts another. `give_up`: called when that has ended, or is late,
   /// because others wait for it. `given_up`: whether a rank has called that; then nothing is
-  /// launched any more. @throws CannotIsolate
+  /// launched any more. @throws CannotIsolate: it starts, and says that it is of no use here;
+  /// EnvironmentError: it does not start
   void renew(std::function<void()> give_up, std::function<bool()> given_up);
   void end_group() noexcept { worker_.reset(); }
   /// Seconds that it has to answer once its kernels need not wait for others any more.
@@ -128,7 +129,8 @@ class WorkerLink {
 
   void start();
   void start_again();
-  std::string try_to_start();
+  struct Start;
+  Start try_to_start();
   void note_end(const WorkerEnd& end);
   [[noreturn]] void blame(const WorkerEnd& end) const;
   void configure();

@@ -9,6 +9,7 @@
 #include "kiln/error.hpp"
 #include "runtime/device/host/shared_memory.hpp"
 #include "runtime/device/peer_stalls.hpp"
+#include "runtime/device/spare_memory.hpp"
 #include "runtime/support/foreign_exception.hpp"
 #include "runtime/worker/link.hpp"
 
@@ -27,7 +28,6 @@ constexpr std::size_t kMostExcusedTogether = 50;
 
 /// What a rank's worker offers to the others.
 struct Offers {
-  ShortText failure{};
   GroupSeconds seconds{};
   double data = 0;  ///< seconds for its worker to upload its data
   std::uint64_t count = 0;
@@ -37,8 +37,6 @@ struct Offers {
 
 /// What makes the offers useless; empty: nothing.
 std::string mistake_of(const std::vector<Offers>& all) {
-  for (std::size_t r = 0; r < all.size(); ++r)
-    if (!all[r].failure.empty()) return format("rank {}: {}", r, all[r].failure.text());
   for (std::size_t r = 1; r < all.size(); ++r) {
     const auto same = [&](std::size_t g) {
       PeerShape theirs = all[r].shapes[g];
@@ -62,6 +60,22 @@ Candidate rejected(const Values& config, CandidateStatus status, std::string rea
 }
 
 }  // namespace
+
+/// Why a rank is in no group.
+struct WorkerGroup::Failure {
+  ShortText why{};          ///< empty: it is in one
+  std::uint32_t ended = 0;  ///< its worker has ended, or has not started
+
+  bool failed() const { return !why.empty(); }
+  /// The failure that counts. An end makes other ranks fail.
+  static Failure of(const std::vector<Failure>& all) {
+    for (const bool ended : {true, false})
+      for (std::size_t r = 0; r < all.size(); ++r)
+        if (all[r].failed() && (all[r].ended != 0) == ended)
+          return {ShortText(format("rank {}: {}", r, all[r].why.text())), all[r].ended};
+    return {};
+  }
+};
 
 /// What came of a candidate on a rank.
 struct WorkerGroup::Said {
@@ -144,19 +158,55 @@ void WorkerGroup::disband() noexcept {
   switch_.reset();
 }
 
-std::string WorkerGroup::form(IsolatedBench* bench, const std::string& why) {
+template <class Step>
+WorkerGroup::Failure WorkerGroup::failure_in(const Step& step) const {
+  bool useless = false;
+  Failure failure;
+  failure.why = ShortText(failure_of([&] {
+    try {
+      step();
+    } catch (const CannotIsolate&) {
+      useless = true;
+      throw;
+    } catch (const WorkerEnd& end) {
+      throw EnvironmentError(std::string("its worker ") + end.what());
+    }
+  }));
+  failure.ended = failure.failed() && !useless && link_ && !link_->has_worker() ? 1 : 0;
+  return failure;
+}
+
+std::string WorkerGroup::begin(IsolatedBench* bench, const std::string& why) {
+  const Failure failure = form_again_once(bench, why);
+  if (failure.failed() && !failure.ended) return failure.why.text();
+  if (failure.failed()) lost_ = format("workers cannot be started: {}", failure.why.text());
+  begun_ = true;
+  return {};
+}
+
+/// Workers are what a machine that lacks memory ends first, so an end need not come again.
+WorkerGroup::Failure WorkerGroup::form_again_once(IsolatedBench* bench, const std::string& why) {
+  const Failure failure = form(bench, why);
+  return failure.ended ? form(bench, why) : failure;
+}
+
+WorkerGroup::Failure WorkerGroup::form(IsolatedBench* bench, const std::string& why) {
+  struct Message {
+    Failure failure;
+    Offers offers;
+  };
   disband();
-  Offers mine;
-  mine.seconds = seconds_;
+  Message mine;
+  mine.offers.seconds = seconds_;
   double starting = seconds_.make;
-  mine.failure = ShortText(failure_of([&] {
+  mine.failure = failure_in([&] {
     if (!bench) throw CannotIsolate(why);
     const std::vector<PeerShape>& groups = bench->groups();
     if (groups.size() > kMostGroups)
       throw CannotIsolate(format("the kernel takes {} symmetric memories, more than {}",
                                  groups.size(), kMostGroups));
     link_ = &bench->link();
-    mine.data = link_->data_seconds();
+    mine.offers.data = link_->data_seconds();
     starting = std::max(starting, link_->renewal_seconds());
     link_->renew(
         [this] {
@@ -167,14 +217,18 @@ std::string WorkerGroup::form(IsolatedBench* bench, const std::string& why) {
     const std::vector<std::byte> answer = link_->ask_group(Ask::share);
     read_answer(answer, [&](FieldReader& fields) {
       for (std::size_t g = 0; g < groups.size(); ++g) {
-        mine.shapes[g] = groups[g];
-        mine.offers[g] = get<PeerOffer>(fields);
+        mine.offers.shapes[g] = groups[g];
+        mine.offers.offers[g] = get<PeerOffer>(fields);
       }
     });
-    mine.count = groups.size();
-  }));
-  const std::vector<Offers> all = exchange_.all(mine, deadline_in(starting + seconds_.step));
-  std::string wrong = mistake_of(all);
+    mine.offers.count = groups.size();
+  });
+  std::vector<Failure> failures;
+  std::vector<Offers> all;
+  for (const Message& one : exchange_.all(mine, deadline_in(starting + seconds_.step))) {
+    failures.push_back(one.failure);
+    all.push_back(one.offers);
+  }
   double data = 0;
   for (const Offers& one : all) {
     longest_.candidate = std::max(longest_.candidate, one.seconds.candidate);
@@ -182,27 +236,37 @@ std::string WorkerGroup::form(IsolatedBench* bench, const std::string& why) {
     longest_.make = std::max(longest_.make, one.seconds.make);
     data = std::max(data, one.data);
   }
-  if (wrong.empty()) {
-    const ShortText failure(failure_of([&] {
+  Failure failure = Failure::of(failures);
+  if (!failure.failed()) failure.why = ShortText(mistake_of(all));
+  if (!failure.failed()) {
+    const auto reach = [&] {
       switch_ = std::make_unique<Switch>(all, bench->groups());
       FieldWriter offers;
       for (std::size_t g = 0; g < bench->groups().size(); ++g)
         for (const Offers& one : all) put(offers, one.offers[g]);
       link_->begin_step(kAlone + data);
       link_->ask_group(Ask::reach, offers.finish());
-    }));
-    const std::vector<ShortText> failures =
-        exchange_.all(failure, deadline_in(kAlone + data + WorkerLink::kGrace + longest_.step));
-    for (std::size_t r = 0; r < failures.size() && wrong.empty(); ++r)
-      if (!failures[r].empty()) wrong = format("rank {}: {}", r, failures[r].text());
+    };
+    const Failure here = failure_in([&] {
+      try {
+        reach();
+      } catch (...) {
+        // What cannot be opened may have gone with this rank's worker: its end is the reason then.
+        if (link_->has_worker()) try {
+            link_->begin_step(kAlone);
+            link_->ask_group(Ask::reset);
+          } catch (const EnvironmentError&) {  // it is there
+          }
+        throw;
+      }
+    });
+    failure = Failure::of(
+        exchange_.all(here, deadline_in(2 * (kAlone + WorkerLink::kGrace) + data + longest_.step)));
   }
-  if (!wrong.empty()) {
-    disband();
-    return wrong;
-  }
-  formed_ = true;
+  formed_ = !failure.failed();
+  if (!formed_) disband();
   launched_ = 0;
-  return {};
+  return failure;
 }
 
 /// All ranks judge the same messages.
@@ -231,11 +295,11 @@ void WorkerGroup::note_end(IsolatedBench& bench, Said& said) const {
 }
 
 WorkerGroup::Said WorkerGroup::get_ready(IsolatedBench* bench, const Trial* trial,
-                                         const std::string& why, std::shared_ptr<Rig>& rig) {
+                                         const Refusal& why, std::shared_ptr<Rig>& rig) {
   Said said;
   if (!bench || !trial) {
     said.trouble = bench ? 0 : 1;
-    said.fail(CandidateStatus::launch_failed, why);
+    said.fail(why.status, why.reason);
     return said;
   }
   try {
@@ -247,6 +311,8 @@ WorkerGroup::Said WorkerGroup::get_ready(IsolatedBench* bench, const Trial* tria
       rig = std::get<std::shared_ptr<Rig>>(std::move(loaded));
       bench->link().ask_group(Ask::reset);
     }
+  } catch (const OutOfMemory& error) {  // it passes by itself
+    said.fail(CandidateStatus::not_tried, error.what());
   } catch (const std::exception& error) {
     said.fail(CandidateStatus::launch_failed, error.what());
   } catch (...) {
@@ -264,6 +330,8 @@ WorkerGroup::Said WorkerGroup::launch(IsolatedBench& bench, Rig& rig, const Timi
     candidate = measure_in_step(bench, rig, timing, candidate.config);
     if (candidate.status != CandidateStatus::measured)
       said.fail(candidate.status, candidate.reason);
+  } catch (const OutOfMemory& error) {  // it passes by itself
+    said.fail(CandidateStatus::not_tried, error.what());
   } catch (const std::exception& error) {
     said.fail(CandidateStatus::launch_failed, error.what());
   } catch (...) {
@@ -278,12 +346,12 @@ WorkerGroup::Said WorkerGroup::launch(IsolatedBench& bench, Rig& rig, const Timi
   return said;
 }
 
-Candidate WorkerGroup::measure(IsolatedBench* bench, const Trial* trial, const std::string& why,
+Candidate WorkerGroup::measure(IsolatedBench* bench, const Trial* trial, const Refusal& why,
                                const Values& config) {
   for (bool again = false;; again = true) {
     if (lost_.empty() && !formed_)
-      if (const std::string wrong = form(bench, why); !wrong.empty())
-        lost_ = format("workers cannot be started any more: {}", wrong);
+      if (const Failure failure = form_again_once(bench, why.reason); failure.failed())
+        lost_ = format("workers cannot be started any more: {}", failure.why.text());
     if (!lost_.empty()) return rejected(config, CandidateStatus::not_tried, lost_);
     std::shared_ptr<Rig> rig;
     Candidate candidate;

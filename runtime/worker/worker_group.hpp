@@ -33,18 +33,24 @@ class WorkerGroup {
   WorkerGroup(std::shared_ptr<Communicator> ranks, const GroupSeconds& seconds);
   ~WorkerGroup();
 
-  bool formed() const noexcept { return formed_; }
-  /// Collective. Starts the workers of all ranks, which reach each other's symmetric memory.
+  /// Collective, before the first measure(). Starts the workers of all ranks, which reach each
+  /// other's symmetric memory. Where one ends meanwhile, all are replaced once; where one ends
+  /// again, measure() tries nothing, because workers that end are no reason to run candidates
+  /// without them.
   /// @param bench of this rank; null: `why` there is none
-  /// Returns why there is no group; empty: there is one.
-  std::string form(IsolatedBench* bench, const std::string& why);
+  /// Returns why there can be no group; empty: there was one, or workers have ended.
+  std::string begin(IsolatedBench* bench, const std::string& why);
+  /// begin() has returned nothing: from now on no candidate may run in the ranks' own processes.
+  bool begun() const noexcept { return begun_; }
+  /// Why measure() tries nothing any more; empty: it does.
+  const std::string& lost() const noexcept { return lost_; }
   /// Collective. Tries one candidate in the workers of all ranks. One that fails on any rank is
   /// rejected on all, for that rank's reason. When a worker ends, all are replaced before the next
   /// launch. As with one worker, the candidate then runs once more by itself, unless it was the
   /// first in these workers and nobody else has ended them.
   /// @param bench of this rank; null: `why` there is none, which all ranks throw
   /// @param trial null: `why` there is none
-  Candidate measure(IsolatedBench* bench, const Trial* trial, const std::string& why,
+  Candidate measure(IsolatedBench* bench, const Trial* trial, const Refusal& why,
                     const Values& config);
   /// Collective, where there is no group: whether all ranks can launch a candidate in their own
   /// processes. What is wrong with it; nothing: they can.
@@ -54,9 +60,14 @@ class WorkerGroup {
 
  private:
   struct Said;
+  struct Failure;
   class Switch;
 
-  Said get_ready(IsolatedBench* bench, const Trial* trial, const std::string& why,
+  Failure form(IsolatedBench* bench, const std::string& why);
+  Failure form_again_once(IsolatedBench* bench, const std::string& why);
+  template <class Step>
+  Failure failure_in(const Step& step) const;
+  Said get_ready(IsolatedBench* bench, const Trial* trial, const Refusal& why,
                  std::shared_ptr<Rig>& rig);
   Said launch(IsolatedBench& bench, Rig& rig, const TimingPolicy& timing, Candidate& candidate);
   Said agree(const Said& mine, double seconds);
@@ -67,7 +78,7 @@ class WorkerGroup {
   GroupSeconds longest_;            ///< of all ranks, once there is a group
   std::unique_ptr<Switch> switch_;  ///< by which this process ends the waits of all workers
   WorkerLink* link_ = nullptr;      ///< of the bench that is in the group
-  bool formed_ = false;
+  bool begun_ = false, formed_ = false;
   std::size_t launched_ = 0;  ///< candidates, in these workers
   std::size_t excused_ = 0;   ///< candidates that ended workers, but not the next ones
   std::string lost_;          ///< why there is no group any more; empty: there can be one

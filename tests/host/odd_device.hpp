@@ -2,6 +2,7 @@
 // $KILN_TEST_ODD names say what: a test makes them, and a device removes what it has done once.
 #pragma once
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "runtime/device/array_digest.hpp"
 #include "runtime/device/host/host_device.hpp"
 #include "runtime/device/host_memory_device.hpp"
+#include "runtime/device/peer_access.hpp"
 #include "runtime/device/spare_memory.hpp"
 
 namespace kiln::test {
@@ -64,6 +66,7 @@ class OddDevice : public runtime::HostMemoryDevice {
   double time(Stream stream, const std::function<void()>& enqueue) override {
     return host_->time(stream, enqueue);
   }
+  runtime::PeerAccess* peer_access() noexcept override { return &peers_; }
   bool lost() noexcept override { return lost_; }
   bool shares_cpu() const noexcept override { return true; }
 
@@ -78,7 +81,30 @@ class OddDevice : public runtime::HostMemoryDevice {
     return std::filesystem::remove(file(name), none);
   }
 
+  class Peers final : public runtime::PeerAccess {
+   public:
+    explicit Peers(runtime::PeerAccess& real) : real_(real) {}
+    std::unique_ptr<runtime::PeerMemory> share(std::size_t bytes,
+                                               runtime::PeerScope scope) override {
+      return real_.share(bytes, scope);
+    }
+    std::unique_ptr<runtime::PeerMemory> open(const runtime::PeerHandle& handle,
+                                              std::size_t bytes) override {
+      if (once("ends_early")) ::raise(SIGKILL);
+      if (is("no_peers")) throw EnvironmentError("handles of other processes are not accepted");
+      return real_.open(handle, bytes);
+    }
+    void reach(runtime::PeerAccess& theirs) override { real_.reach(theirs); }
+    std::unique_ptr<runtime::PeerMemory> map_host(void* memory, std::size_t bytes) override {
+      return real_.map_host(memory, bytes);
+    }
+
+   private:
+    runtime::PeerAccess& real_;
+  };
+
   const std::shared_ptr<runtime::Device> host_ = runtime::make_host_device();
+  Peers peers_{*host_->peer_access()};
   DeviceInfo info_ = host_->info();
   mutable bool lost_ = false;
 };

@@ -1,6 +1,7 @@
 // Ranks that tune kernels which communicate, each candidate in the workers of all ranks: what ends
 // a worker, or makes the others wait for ever, costs a candidate on all ranks, and nothing else.
-// Where there can be no workers, candidates run in the ranks' own processes.
+// Where there can be no workers, candidates run in the ranks' own processes; where workers end, or
+// do not start, they do not.
 // Ranks are threads, or processes; on the host, or on the GPUs.
 // Ends with "candidates of ranks: faults tried N, jobs lost N, hangs N".
 //   worker_groups [--device host|cuda] [--only TEXT]
@@ -25,7 +26,9 @@
 #include "codegen/llvm_plugin.hpp"
 #include "folder_communicator.hpp"
 #include "kiln/communicators.hpp"
+#include "meeting.hpp"
 #include "runtime/device/cuda/cuda_device.hpp"
+#include "runtime/worker/isolation.hpp"
 #include "temporary_directory.hpp"
 #include "trouble.hpp"
 
@@ -37,6 +40,8 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 constexpr double kCandidateSeconds = 2;
+/// Candidates that ended workers through no fault of their own; then there are no workers any more.
+constexpr int kMostExcused = 50;
 
 bool on_gpus = false;
 
@@ -45,77 +50,9 @@ double timeout_factor() {
   return std::max(1.0, text ? std::atof(text) : 1);
 }
 
-enum Behaviour : std::int64_t { slow, fast, null, loops, silent, wrong, exits, stray, tell };
-
-/// Each rank signals the next one and waits for the one before: what one does wrong, it does on
-/// one rank alone.
-constexpr const char* kMeeting = R"(
-#include <kiln/peers.cuh>
-#ifdef __CUDA_ARCH__
-constexpr int kTurns = 200000;
-__device__ void _exit(int) { __trap(); }
-#else
-constexpr int kTurns = 20000000;
-extern "C" __device__ void _exit(int);
-#endif
-enum Mode { slow, fast, null, loops, silent, wrong, exits, stray, tell };
-__device__ int zero = 0;
-template <int mode>
-__global__ void meeting(int* out, const kiln::Peers* peers, int* shared, const int*) {
-  const kiln::Peers& p = *peers;
-  if (threadIdx.x != 0) return;
-  const bool odd = p.rank == p.size - 1;
-  const unsigned epoch = ++*p.counters;
-  if (mode == null && odd) *reinterpret_cast<volatile int*>(8) = 1;
-  if (mode == exits && odd) _exit(0);
-  if (mode == loops && odd) while (*(volatile int*)&zero == 0) {}
-  if (mode == stray && odd) *const_cast<unsigned*>(&p.control->aborted) = 77;
-  if (mode == slow)
-    for (int k = 0; k < kTurns; ++k) *(volatile int*)&zero = 0;
-  const int next = (p.rank + 1) % p.size, before = (p.rank + p.size - 1) % p.size;
-  static_cast<int*>(kiln::peer_data(p, next))[1] = 100 + p.rank;
-  if (mode != silent || p.rank != 0) kiln::signal(p, next, 1, epoch);
-  if (!kiln::wait(p, before, 1, epoch)) return;
-  *out = shared[1] == 100 + before && !(mode == wrong && odd) ? 7 : 8;
-  if (mode == tell) *out = static_cast<int>(epoch);
-}
-)";
-
-/// `stranger`: memory of the program that is not symmetric; null: there is none.
-KernelDefinition meeting(const SymmetricMemory& memory, const std::vector<std::int64_t>& modes,
-                         const int* stranger = nullptr) {
-  KernelDefinition k;
-  k.name = "meeting";
-  k.source.text = kMeeting;
-  k.entry = "meeting";
-  k.arguments = {"int*", "const kiln::Peers*", "int*", "const int*"};
-  k.space.parameter("mode", modes, modes.front());
-  k.problem_fields = {"n"};
-  k.launch = [](auto, auto) { return Launch{{1}, {32}}; };
-  k.workload = [&memory, stranger](auto, Workload& w) {
-    w.output<int>(1).address(memory.peers()).address(memory.data());
-    if (stranger)
-      w.address(stranger);
-    else
-      w.address(memory.data(0));
-  };
-  k.reference = [](auto, std::span<void* const> args) { *static_cast<int*>(args[0]) = 7; };
-  return k;
-}
-
-struct Fault {
-  std::int64_t mode;
-  CandidateStatus status;
-  const char* says;
-  const char* says_on_gpu = says;
-};
-const std::vector<Fault> kFaults = {
-    {null, CandidateStatus::crashed, "SIGSEGV", "lost its device"},
-    {exits, CandidateStatus::crashed, "exit code 0", "lost its device"},
-    {loops, CandidateStatus::hung, "it did not end within 2 s"},
-    {silent, CandidateStatus::hung, "gave up"},
-    {wrong, CandidateStatus::wrong_result, "element"},
-    {stray, CandidateStatus::hung, "symmetric memory: "},
+/// Which of a rank's workers live, by their starts; the others end before they say anything.
+struct Lives {
+  int first = 1, most = 1000;
 };
 
 /// What is tried: which modes, and with what options.
@@ -126,9 +63,16 @@ struct Case {
   bool stranger = false;            ///< the kernel takes other memory of the program
   bool killed = false;              ///< the last rank, while the workers run
   bool missing = false;             ///< the last rank's installation has no worker program
+  std::string odd{};                ///< what the last rank's workers do (odd_device.hpp)
+  Lives lives{};                    ///< of the last rank
 
+  /// The last rank's installation is not this program's.
+  bool of_installation() const { return missing || !odd.empty() || lives.first > 1 || !lasting(); }
   /// Something is wrong with the last rank's process.
-  bool of_process() const { return killed || missing; }
+  bool of_process() const { return killed || of_installation(); }
+  /// Workers can be replaced as often as necessary.
+  bool lasting() const { return lives.most == Lives{}.most; }
+  bool many() const { return !modes.empty() && modes.back() >= kUneasy; }
 };
 std::vector<Case> cases() {
   std::vector<Case> all{{"nothing", {}}};
@@ -138,6 +82,14 @@ std::vector<Case> cases() {
   all.push_back({"memory of the program", {silent}, -1, true});
   all.push_back({"a rank is killed", {loops}, -1, false, true});
   all.push_back({.name = "no worker program", .modes = {silent}, .missing = true});
+  all.push_back({.name = "workers are not reached", .modes = {silent}, .odd = "no_peers"});
+  all.push_back({.name = "a worker ends early", .modes = {null, wrong}, .odd = "ends_early"});
+  all.push_back({.name = "no worker starts", .modes = {null}, .lives = {1, 0}});
+  all.push_back({.name = "no second worker", .modes = {null, wrong}, .lives = {1, 1}});
+  all.push_back({.name = "the first workers end", .modes = {null, wrong}, .lives = {4}});
+  Case uneasy{.name = "workers end again and again", .modes = {}};
+  for (int i = 0; i < kMostExcused + 2; ++i) uneasy.modes.push_back(kUneasy + i);
+  all.push_back(uneasy);
   return all;
 }
 
@@ -159,6 +111,27 @@ void end_with_worker(const fs::path& note) {
         ::raise(SIGKILL);
       }
   }).detach();
+}
+
+/// What is to come of a candidate of a case. `says`: in its reason
+struct Expected {
+  CandidateStatus status = CandidateStatus::measured;
+  std::string says{};
+};
+Expected expected(const Case& c, std::int64_t mode, int size) {
+  const std::string rank = ": rank " + std::to_string(size - 1);
+  const auto fault = std::ranges::find(kFaults, mode, [](const Fault& one) { return one.mode; });
+  const bool faulty = fault != kFaults.end();
+  if (c.lives.most == 0) return {CandidateStatus::not_tried, "workers cannot be started" + rank};
+  if (c.lives.most == 1 && faulty)
+    return {CandidateStatus::not_tried, "workers cannot be started any more" + rank};
+  // The first one finds its workers at ease, and each of the others ends them once.
+  if (mode >= kUneasy + kMostExcused)
+    return {CandidateStatus::not_tried,
+            "workers ended 50 times through no fault of the candidates at work; the last one of" +
+                rank.substr(1)};
+  if (faulty) return {fault->status, on_gpus ? fault->says_on_gpu : fault->says};
+  return {};
 }
 
 /// How often a kernel has been launched on this rank's memory. Collective.
@@ -186,7 +159,8 @@ std::pair<std::string, std::string> work(const Case& c, const std::shared_ptr<Co
   o.isolation =
       odd && c.odd_isolation >= 0 ? static_cast<Isolation>(c.odd_isolation) : Isolation::always;
   // Candidates cannot run in workers.
-  const bool here = c.odd_isolation >= 0 || c.stranger || c.missing;
+  const bool here = c.odd_isolation >= 0 || c.stranger || c.missing || c.odd == "no_peers";
+  const bool untried = c.lives.most == 0;
   TuneOptions tuning;
   tuning.ranks = ranks;
   tuning.candidate_seconds = kCandidateSeconds;
@@ -200,24 +174,29 @@ std::pair<std::string, std::string> work(const Case& c, const std::shared_ptr<Co
   const auto look_at = [&](const TuneResult& result) {
     for (const Candidate& candidate : result.candidates) {
       const std::int64_t mode = candidate.config.front();
-      const auto fault =
-          std::ranges::find(kFaults, mode, [](const Fault& one) { return one.mode; });
-      const bool faulty = fault != kFaults.end();
+      const auto [status, says] = expected(c, mode, size);
       const std::string of = "mode " + std::to_string(mode) + " is " + to_string(candidate.status) +
                              ": " + candidate.reason;
-      const CandidateStatus status = faulty ? fault->status : CandidateStatus::measured;
-      const std::string says = !faulty ? "" : on_gpus ? fault->says_on_gpu : fault->says;
       wrongs.unless(candidate.status == status, of);
       if (!here) wrongs.unless(candidate.reason.find(says) != std::string::npos, of);
       if (!here) same += of + "\n";
     }
-    wrongs.unless(result.winner().config == Values{fast}, "another winner");
-    wrongs.unless(result.agreed && result.agreed->outcome == RankReport::Outcome::plan, "no plan");
+    wrongs.unless(result.winner().config == Values{untried ? slow : fast}, "another winner");
+    wrongs.unless(
+        result.agreed && result.agreed->outcome ==
+                             (untried ? RankReport::Outcome::defaults : RankReport::Outcome::plan),
+        "another outcome");
     same += result.agreed->plan_digest + "\n";
-    const bool warned = std::ranges::any_of(result.warnings, [](const std::string& text) {
-      return text.find("candidates run in this process, not in workers: ") != std::string::npos;
-    });
-    wrongs.unless(warned == here, here ? "no warning" : "a warning");
+    const auto warns_once = [&](bool wanted, const std::string& of) {
+      const auto count = std::ranges::count_if(result.warnings, [&](const std::string& text) {
+        return text.find(of) != std::string::npos;
+      });
+      wrongs.unless(count == (wanted ? 1 : 0), std::to_string(count) + " warnings: " + of);
+    };
+    warns_once(here, "candidates run in this process, not in workers: ");
+    warns_once(!c.lasting() || c.many(), "candidates are not tried: workers ");
+    if (c.odd == "no_peers")
+      warns_once(true, "rank " + std::to_string(size - 1) + ": handles of other processes are not");
   };
   const auto run = [&](const Runtime& runtime, bool more) {
     SymmetricMemory memory(runtime, ranks,
@@ -269,7 +248,7 @@ std::pair<std::string, std::string> work(const Case& c, const std::shared_ptr<Co
     if (c.killed && odd) end_with_worker(store.string() + ".worker");
     run(runtime, false);
   }
-  if (!c.modes.empty() && !here && !c.of_process()) {
+  if (!c.modes.empty() && !here && !c.of_process() && !c.many()) {
     o.isolation = Isolation::after_fault;
     const Runtime runtime(o);
     const bool faulted = std::ranges::any_of(c.modes, [](std::int64_t m) { return m != wrong; });
@@ -321,8 +300,29 @@ fs::path library() {
   throw std::runtime_error("Kiln's library is not mapped");
 }
 
-/// Kiln's library in a folder of its own, whose installation lacks the worker program.
-void install_without_worker(const fs::path& folder) {
+fs::path odd_worker() { return fs::read_symlink("/proc/self/exe").parent_path() / "odd_worker"; }
+
+/// The worker program that a case's last rank is to have.
+void install_worker(const Case& c, const fs::path& folder) {
+  fs::create_directories(folder);
+  if (c.missing) return;
+  const fs::path starts = folder / "starts", program = folder / "kiln-worker";
+  std::ofstream script(program);
+  script << "#!/bin/sh\necho >>" << starts << "\nstarts=$(wc -l <" << starts << ")\n";
+  script << "if [ $starts -lt " << c.lives.first << " ] || [ $starts -gt " << c.lives.most
+         << " ]; then kill -KILL $$; fi\n";
+  if (!c.odd.empty()) {
+    std::ofstream(folder / c.odd);
+    script << "export KILN_TEST_ODD=" << folder << "\nexec " << odd_worker() << " \"$@\"\n";
+  } else {
+    script << "exec " << runtime::worker_options({}).executable << " \"$@\"\n";
+  }
+  script.close();
+  fs::permissions(program, fs::perms::owner_all);
+}
+
+/// Kiln's library in a folder of its own, whose installation has other programs.
+void install_with(const fs::path& programs, const fs::path& folder) {
   const fs::path from = library(), to = folder / from.filename();
   fs::create_directories(folder);
   std::error_code other_filesystem;
@@ -334,15 +334,16 @@ void install_without_worker(const fs::path& folder) {
     if (key == "plugins")
       copy << key << ' ' << (from.parent_path() / value).string() << '\n';
     else
-      copy << key << ' ' << (key == "programs" ? "nowhere" : value) << '\n';
+      copy << key << ' ' << (key == "programs" ? programs.string() : value) << '\n';
 }
 
 pid_t start(const Case& c, const fs::path& folder, std::size_t index, int rank, int size) {
   std::vector<char*> variables;
   for (char** variable = environ; *variable; ++variable) variables.push_back(*variable);
   std::string libraries = "LD_LIBRARY_PATH=" + (folder / "lib").string();
-  if (c.missing && rank == size - 1) {
-    install_without_worker(folder / "lib");
+  if (c.of_installation() && rank == size - 1) {
+    install_worker(c, folder / "programs");
+    install_with(folder / "programs", folder / "lib");
     if (const char* others = std::getenv("LD_LIBRARY_PATH")) libraries += ":" + std::string(others);
     std::erase_if(variables,
                   [](std::string_view one) { return one.starts_with("LD_LIBRARY_PATH="); });
@@ -446,6 +447,9 @@ int job(const std::string& only, int gpus) {
         std::string name = std::string(c.name) + " (" + std::to_string(i) + "), " +
                            std::to_string(size) + (processes ? " processes" : " threads");
         if (name.find(only) == std::string::npos || (c.of_process() && !processes)) continue;
+        if (on_gpus && (!c.odd.empty() || c.many()))
+          continue;                                          // what they need is on the host alone
+        if (c.many() && (size != 2 || processes)) continue;  // it takes long
         const Outcome outcome = processes ? as_processes(c, i, size) : as_threads(c, size);
         ++tried;
         hangs += outcome.hangs;
@@ -471,5 +475,11 @@ int main(int argc, char** argv) {
   on_gpus = options["--device"] == "cuda";
   const int gpus = on_gpus ? runtime::probe_cuda().devices : 0;
   if (on_gpus ? gpus < 2 : !codegen::host_compiler_problem().empty()) return 77;
+  const fs::path worker = runtime::worker_options({}).executable;
+  for (const fs::path& program : {worker, on_gpus ? worker : odd_worker()})
+    if (!fs::exists(program)) {  // then all would run in the ranks' own processes, and end them
+      std::fprintf(stderr, "%s is not built\n", program.c_str());
+      return 1;
+    }
   return job(options["--only"], gpus);
 }
