@@ -12,8 +12,9 @@ struct SumOnce {
   static constexpr bool kNothing = true;
 };
 
-/// Where a block of a cluster's barriers and stages lie.
-template <GemmTma t>
+/// Where a block of a cluster's barriers and stages lie, with so many bytes of staging beyond those
+/// that a GEMM has.
+template <GemmTma t, int more_staging = 0>
 struct PeerBlock {
   static_assert(t.persistent && t.store_tma && !t.swap && t.split_k == 1 && t.parts == 1,
                 "blocks stay, and stage what they store");
@@ -23,7 +24,8 @@ struct PeerBlock {
 
   __device__ __forceinline__ explicit PeerBlock(unsigned char* memory)
       : shared(memory),
-        barriers(reinterpret_cast<hopper::Barrier*>(memory + t.buffer_bytes() + t.staging_bytes())),
+        barriers(reinterpret_cast<hopper::Barrier*>(memory + t.buffer_bytes() + t.staging_bytes() +
+                                                    more_staging)),
         rank(t.cluster() == 1 ? 0 : static_cast<int>(hopper::cluster_rank())) {}
   __device__ __forceinline__ unsigned char* staging() const { return shared + t.buffer_bytes(); }
 

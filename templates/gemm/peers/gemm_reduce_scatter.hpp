@@ -23,6 +23,23 @@
 
 #include "gemm_peers.hpp"
 
+namespace kiln::templates {
+
+/// One launch: each warpgroup that multiplies stages a whole tile for another rank, which a warp
+/// that copies sends while the next tile is multiplied. Bytes of shared memory that this takes
+/// beyond the GEMM's own staging.
+constexpr int more_staging(const GemmTma& t) {
+  const int tiles = t.consumers * t.row_tiles() * 64 * t.block_n * GemmTma::kResult;
+  return tiles > t.staging_bytes() ? tiles - t.staging_bytes() : 0;
+}
+/// The config's, with as many stages as are left.
+constexpr GemmTma scattering(const PeerGemm& c) {
+  const GemmTma t = c.gemm().tma();
+  return t.with_most_stages(1, more_staging(t));
+}
+
+}  // namespace kiln::templates
+
 #if !defined(KILN_DEVICE_PASS)
 #include "gemm_reduce_scatter_kernel.hpp"
 #endif

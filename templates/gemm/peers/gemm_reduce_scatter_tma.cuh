@@ -12,68 +12,80 @@ namespace kiln::templates {
 template <GemmTma t, class T>
 struct ScatteredRows : GemmTmaResults<t, T, true, SumOnce> {
   using Results = GemmTmaResults<t, T, true, SumOnce>;
-  using Results::shape;
+  using Results::shape, Results::staging;
   static constexpr int kTiles = Results::kTiles;
   static constexpr int kSpan = t.store_span(), kPieces = kSpan / 16;  // of 16 bytes, in a row
   static_assert(t.store_columns() <= kPeerBoxColumns, "of which the memory holds whole ones");
   static constexpr int kRows = 32 / kPieces;  // that a warp has at a time, a piece per lane
+  // A warp's boxes of 16 rows, and of all its rows of a tile, for each of which it has a buffer.
+  static constexpr int kBoxes = t.block_n / t.store_columns(), kBuffers = kBoxes * t.row_tiles();
   // Whether registers are left for what has come, while a box is staged.
   static constexpr bool kEarly = t.held_sums() <= 128;
 
   T* out;
   const Peers& peers;
 
-  /// Stores the warp's 16 rows from `row` on, and those of its other tiles of 64. No loop, because
-  /// compilers unroll none that has others inside, and sums must stay in registers.
+  /// Adds and stores the warp's 16 rows from `row` on, and those of its other tiles of 64. No loop,
+  /// because compilers unroll none that has others inside, and sums must stay in registers.
   template <int i = 0, int tiles>
-  __device__ __forceinline__ void store_tiles(const float (&s)[tiles][kTiles][4], int row,
-                                              int column, int batch, int& buffer) const {
+  __device__ __forceinline__ void store_own_tiles(const float (&s)[tiles][kTiles][4], int row,
+                                                  int column) const {
     if constexpr (i < tiles) {
-      if (row < shape.m) {
-        if (batch == peers.rank)
-          store_own(s[i], row, column, buffer);
-        else
-          send(s[i], row, column, batch, buffer);
-      }
-      store_tiles<i + 1>(s, row + 64, column, batch, buffer);
+      if (row < shape.m) store_own(s[i], row, column);
+      store_own_tiles<i + 1>(s, row + 64, column);
     }
+  }
+  /// Leaves them in the warp's buffers, one box behind the other, for send().
+  template <int i = 0, int tiles>
+  __device__ __forceinline__ void stage_tiles(const float (&s)[tiles][kTiles][4], int row,
+                                              int column, int to) const {
+    if constexpr (i < tiles) {
+      int buffer = i * kBoxes;
+      Results::template stage_rows<kBuffers>(
+          s[i], row, column, to, buffer, [] {}, [](const unsigned char*, int) {});
+      stage_tiles<i + 1>(s, row + 64, column, to);
+    }
+  }
+  /// Sends the rows from `row` on that a warpgroup has staged, by one thread. When it returns they
+  /// have left the buffers. Few copies are on their way at a time: all that a tile has would keep
+  /// the slices of the next one from coming for as long as the link is busy.
+  __device__ __forceinline__ void send(int consumer, int row, int column, int to) const {
+    const long long across = boxes_across();
+    const long long left = across - column / t.store_columns();
+    if (left <= 0) return;  // of a cluster's blocks some may have no columns
+    const auto bytes = static_cast<unsigned>(left < kBoxes ? left : kBoxes) * t.store_bytes();
+    const unsigned char* from = staging + consumer * 4 * kBuffers * t.store_bytes();
+    for (int warp = 0; warp < 4; ++warp)
+      for (int i = 0; i < t.row_tiles(); ++i, from += kBoxes * t.store_bytes()) {
+        const int first = row + i * 64 + warp * 16;
+        if (first >= shape.m) continue;
+        hopper::wait_stores_read<1>();
+        hopper::store_bytes(box(peers.rank, to, first, column), from, bytes);
+        hopper::commit_stores();
+      }
+    hopper::wait_stores_read<0>();
   }
 
  private:
+  __device__ __forceinline__ long long boxes_across() const {
+    return (shape.n + t.store_columns() - 1) / t.store_columns();
+  }
   /// Where the box at (row, column) lies that `from` has computed, in the memory of `at`.
   __device__ __forceinline__ unsigned char* box(int from, int at, int row, int column) const {
-    constexpr int kColumns = t.store_columns();
-    const long long strips = (shape.m + 15) / 16, across = (shape.n + kColumns - 1) / kColumns;
-    const long long index = (from * strips + row / 16) * across + column / kColumns;
+    const long long strips = (shape.m + 15) / 16;
+    const long long index =
+        (from * strips + row / 16) * boxes_across() + column / t.store_columns();
     return static_cast<unsigned char*>(peer_data(peers, at)) + index * t.store_bytes();
   }
-  /// By bulk copies, which the elected thread of the warp commits.
-  __device__ __forceinline__ void send(const float (&s)[kTiles][4], int row, int column, int to,
-                                       int& buffer) const {
-    Results::stage_rows(
-        s, row, column, to, buffer,
-        [] {
-          if (hopper::elect()) hopper::wait_stores_read<1>();
-          __syncwarp();
-        },
-        [&](const unsigned char* from, int first) {
-          hopper::publish_shared();
-          __syncwarp();
-          if (hopper::elect()) {
-            if (first < shape.n)
-              hopper::store_bytes(box(peers.rank, to, row, first), from, t.store_bytes());
-            hopper::commit_stores();
-          }
-        });
-  }
   /// A lane has the same columns of rows kRows apart.
-  __device__ __forceinline__ void store_own(const float (&s)[kTiles][4], int row, int column,
-                                            int& buffer) const {
+  __device__ __forceinline__ void store_own(const float (&s)[kTiles][4], int row,
+                                            int column) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, q = lane % kPieces, top = lane / kPieces;
     const bool wide = aligned(16, out);
     int next = column;  // of the box that is staged next
     Pack<T, 8> parts[kPieces / 2];
-    Results::stage_rows(
+    int buffer = 0;
+    Results::template stage_rows<kBuffers>(
         s, row, column, peers.rank, buffer,
         [&] {
           __syncwarp();
@@ -130,15 +142,15 @@ __device__ __forceinline__ void reduce_scatter_tma_body(T* out, const hopper::Te
                                                         const hopper::TensorMap& b,
                                                         const Peers& peers,
                                                         const PeerGemmProblem& p) {
-  constexpr GemmTma t = c.gemm().tma();
   constexpr auto kLies = hopper::Lies::along_k;
+  constexpr GemmTma t = scattering(c);
   using Output = ScatteredRows<t, T>;
   using Body = GemmTmaBody<t, T, true, SumOnce, kLies, kLies, Output>;
   extern __shared__ __align__(1024) unsigned char gemm_tma_shared[];
 
   const GemmShape<true> shape = by_rank(p);
   const SumOnce epilogue;
-  const PeerBlock<t> block(gemm_tma_shared);
+  const PeerBlock<t, more_staging(t)> block(gemm_tma_shared);
   Body body = block.template body<Body>(
       a, b, Output{{epilogue, shape, block.staging()}, out, peers}, shape);
   const PeerOperation<c.chunks> operation(peers);
@@ -152,58 +164,73 @@ __device__ __forceinline__ void reduce_scatter_tma_body(T* out, const hopper::Te
 
   const int bytes = body.received_bytes(), tiles_down = c.chunk_tiles(p.m);
   const int high = c.chunk_rows(p.m);
-  KnownChunks<c.chunks> known;
-  int ready = -1;  // the rank that this lane knows to be
-  bool given_up = false;
-  // The tile whose sums are on their way, from this warp: they are waited for when the next tile
-  // has been multiplied, but for the last one's, because other ranks may wait for them already.
-  int sent_to = -1, sent_row = 0;
-  const auto tell = [&] {
-    if (sent_to < 0) return;
-    if (hopper::elect()) {
-      hopper::wait_stores<0>();
-      hopper::publish_global();
-      const int chunk = sent_row / high;
-      const auto rows = static_cast<int>(t.tiles_m(p.m, p.n)) - chunk * tiles_down;
-      const unsigned tiles = static_cast<unsigned>(min(rows, tiles_down)) * t.tiles_n(p.m, p.n);
-      operation.sent(sent_to, chunk, tiles * (t.cluster() * 4 * Body::kTileThreads));
-    }
-    __syncwarp();
-    sent_to = -1;
+  const BlockTiles mine = block.all_tiles(body);
+  const auto place_of = [&](unsigned tile) {
+    auto at = body.place(tile);
+    at.batch = (at.batch + 1 + peers.rank) % peers.size;
+    return at;
   };
+  // A consumer and the warp that sends its tiles meet twice: when it has staged one, and, if it has
+  // another one to store, when that has left.
+  constexpr int kStaged = 4, kLeft = 8, kMeeting = 128 + 32;
+  constexpr unsigned kStep = Body::kPingpong ? 2 : 1;
   const unsigned of_others =
       t.tiles_m(p.m, p.n) * t.tiles_n(p.m, p.n) * static_cast<unsigned>(peers.size - 1);
-  const auto store = [&](const auto& sums, const auto& at, int first_row, int& buffer,
-                         unsigned next) {
-    tell();
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const bool mine = at.batch == peers.rank;
-    if (lane == 0) {
-      if (mine) {
-        for (int i = 1; i < peers.size; ++i)
-          known.wait_for(operation, rank_after(peers, i), at.row, t.block_m, p.m, high);
-      } else if (ready != at.batch) {
-        given_up = given_up || !operation.wait_until_ready(at.batch);
-        ready = at.batch;
+  const auto send = [&](int warp) {
+    const int consumer = warp - 1;
+    if (consumer >= t.consumers) return;
+    const bool sends = threadIdx.x % 32 == 0;
+    const int first_row = Body::kPingpong ? 0 : consumer * Body::kRowTiles * 64;
+    int ready = -1;  // the rank that is known to be
+    bool given_up = false;
+    const unsigned step = kStep * mine.step;
+#pragma unroll 1
+    for (unsigned tile = mine.first + (Body::kPingpong ? consumer * mine.step : 0);
+         tile < of_others; tile += step) {
+      const auto at = place_of(tile);
+      hopper::named_sync(kStaged + consumer, kMeeting);
+      if (sends) {
+        if (ready != at.batch) {
+          given_up = given_up || !operation.wait_until_ready(at.batch);
+          ready = at.batch;
+        }
+        if (!given_up) body.output.send(consumer, at.row + first_row, at.column, at.batch);
       }
+      __syncwarp();
+      if (tile + step < mine.end) hopper::named_arrive(kLeft + consumer, kMeeting);
+      if (sends) {
+        hopper::wait_stores<0>();
+        hopper::publish_global();
+        const int chunk = at.row / high;
+        const auto rows = static_cast<int>(t.tiles_m(p.m, p.n)) - chunk * tiles_down;
+        const unsigned tiles = static_cast<unsigned>(min(rows, tiles_down)) * t.tiles_n(p.m, p.n);
+        operation.sent(at.batch, chunk, tiles * (t.cluster() * Body::kTileThreads));
+      }
+      __syncwarp();
     }
-    const bool stores = __any_sync(0xffffffffu, given_up) == 0;
-    const int warp_row = first_row + hopper::uniform(static_cast<int>(threadIdx.x) / 32) % 4 * 16;
-    if (mine || stores)
-      body.output.store_tiles(sums, at.row + warp_row, at.column, at.batch, buffer);
-    if (mine) return;
-    sent_to = at.batch;
-    sent_row = at.row;
-    if (next >= of_others) tell();
+  };
+  KnownChunks<c.chunks> known;
+  bool leaving = false;  // a tile of this warpgroup is on its way
+  const auto store = [&](const auto& sums, const auto& at, int first_row, int&, unsigned) {
+    const int warp = hopper::uniform(static_cast<int>(threadIdx.x) / 32);
+    const int consumer = warp / 4 - 1, row = at.row + first_row + warp % 4 * 16;
+    if (leaving) hopper::named_sync(kLeft + consumer, kMeeting);
+    leaving = at.batch != peers.rank;
+    if (leaving) {
+      body.output.stage_tiles(sums, row, at.column, at.batch);
+      hopper::publish_shared();
+      hopper::named_arrive(kStaged + consumer, kMeeting);
+      return;
+    }
+    if (threadIdx.x % 32 == 0)
+      for (int i = 1; i < peers.size; ++i)
+        known.wait_for(operation, rank_after(peers, i), at.row, t.block_m, p.m, high);
+    __syncwarp();
+    body.output.store_own_tiles(sums, row, at.column);
   };
   peer_roles<t>(
-      body, block.all_tiles(body),
-      [&](unsigned tile) {
-        auto at = body.place(tile);
-        at.batch = (at.batch + 1 + peers.rank) % peers.size;
-        return at;
-      },
-      [&](const auto& at, auto& stage) { body.copy_slices(at, stage, bytes); }, [](int) {}, store);
+      body, mine, place_of,
+      [&](const auto& at, auto& stage) { body.copy_slices(at, stage, bytes); }, send, store);
   // No block ends while others of its cluster may copy to it or arrive at its barriers.
   block.meet();
   if (threadIdx.x == 0 && operation.is_last_block()) operation.end();

@@ -40,8 +40,9 @@ struct GemmTmaResults {
   /// Writes the warp's 16 rows from `row` on to its part of `staging`, a box of TMA's at a time:
   /// with swap 16 rows as they are stored, of all columns, else all rows of store_columns()
   /// columns. ready() is called before a box is written, and leave(box, its first column) behind
-  /// that. `s`: float[kTiles][4], or like it.
-  template <class Sums, class Ready, class Leave>
+  /// that. A warp has so many buffers for boxes, which take turns from `buffer` on. `s`:
+  /// float[kTiles][4], or like it.
+  template <int kBuffers = 2, class Sums, class Ready, class Leave>
   __device__ __forceinline__ void stage_rows(const Sums& s, int row, int column, int batch,
                                              int& buffer, Ready ready, Leave leave) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, q = lane / 8, r = lane % 8;
@@ -67,8 +68,11 @@ struct GemmTmaResults {
       constexpr int kColumns = c.store_columns(), kSpan = c.store_span();
 #pragma unroll
       for (int chunk = 0; chunk < c.block_n / kColumns; ++chunk) {
-        unsigned char* const to = staging + (warp * 2 + buffer) * c.store_bytes();
-        buffer ^= 1;
+        unsigned char* const to = staging + (warp * kBuffers + buffer) * c.store_bytes();
+        if constexpr (kBuffers == 2)
+          buffer ^= 1;
+        else
+          ++buffer;
         // The compiler cannot see through it, and so does not keep for all chunks at once what an
         // epilogue makes of columns.
         const int first = hopper::uniform(column + chunk * kColumns);
