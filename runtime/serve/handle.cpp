@@ -387,8 +387,6 @@ class KernelHandle final : public runtime::ServedHandle {
   /// What the ranks agree on. Nothing where the default launches nothing that could be timed; other
   /// problems of the bucket may.
   std::optional<Problems::Made> obtain_together(std::span<const std::int64_t> problem) {
-    // It holds, also if this rank cannot load it at once: the others do not ask again.
-    if (const auto agreed = problems_.agreed(problem)) return load_or_warn(problem, *agreed);
     problems_.throw_if_none(problem);
     const TuneOptions& tuning = engine_->options().tuning;
     if (tell_if_it_throws(problem, tuning, [&] { return configs_.launches_nothing(problem); }))
@@ -409,6 +407,8 @@ class KernelHandle final : public runtime::ServedHandle {
   /// Makes a problem ready; one thread at a time does this for a problem.
   Problems::Made obtain(std::span<const std::int64_t> problem) {
     if (fixed_) return load_or_warn(problem, configs_.default_config(problem));
+    // It holds, also if this rank cannot load it at once: the others do not ask again.
+    if (const auto agreed = problems_.agreed(problem)) return load_or_warn(problem, *agreed);
     // What this rank remembers is no choice yet: the others may remember something else.
     if (together())
       if (auto made = obtain_together(problem)) return *std::move(made);
