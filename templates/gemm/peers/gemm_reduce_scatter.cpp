@@ -22,10 +22,6 @@ std::vector<T> b_of_rank(int rank, const PeerGemmProblem& p) {
                              static_cast<std::size_t>(p.n) * static_cast<std::size_t>(p.k));
 }
 
-unsigned shared_bytes(const GemmTma& scattering) {
-  return scattering.shared_bytes() + static_cast<unsigned>(more_staging(scattering));
-}
-
 template <class T>
 std::vector<TypedMapRule<PeerGemm, PeerGemmProblem>> reduce_scatter_maps() {
   using C = const PeerGemm&;
@@ -71,14 +67,14 @@ ReduceScatterGemmKernel<T> reduce_scatter_gemm_kernel(const SymmetricMemory& mem
                             })
                      .where("two stages and whole tiles that are sent fit into shared memory",
                             [](const PeerGemm& c, const PeerGemmProblem&, const DeviceLimits&) {
-                              return !c.overlap || shared_bytes(scattering(c)) <= 227u * 1024u;
+                              return !c.overlap || scattering_bytes(c) <= 227u * 1024u;
                             })
                      .checked();
   kernel.name = "reduce_scatter_gemm";
   kernel.source = {.file = templates_dir() / "gemm/peers/gemm_reduce_scatter.cuh"};
   kernel.entry = "kiln::templates::gemm_reduce_scatter";
   kernel.launch = [](const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
-    return c.overlap ? overlapping_launch<OfSize<T>>(c, p, shared_bytes(scattering(c)), d)
+    return c.overlap ? overlapping_launch<OfSize<T>>(c, p, scattering_bytes(c), d)
                      : gemm_launch<OfSize<T>>(c.gemm(), kPeerOp, all_rows(p), d);
   };
   kernel.maps = reduce_scatter_maps<T>();

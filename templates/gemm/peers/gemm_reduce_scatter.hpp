@@ -32,10 +32,14 @@ constexpr int more_staging(const GemmTma& t) {
   const int tiles = t.consumers * t.row_tiles() * 64 * t.block_n * GemmTma::kResult;
   return tiles > t.staging_bytes() ? tiles - t.staging_bytes() : 0;
 }
-/// The config's, with as many stages as are left.
+/// The config's, with as many stages as are left, and all the shared memory of that.
 constexpr GemmTma scattering(const PeerGemm& c) {
   const GemmTma t = c.gemm().tma();
   return t.with_most_stages(1, more_staging(t));
+}
+constexpr unsigned scattering_bytes(const PeerGemm& c) {
+  const GemmTma t = scattering(c);
+  return t.shared_bytes() + static_cast<unsigned>(more_staging(t));
 }
 
 }  // namespace kiln::templates

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "gemm_peers_tma.cuh"
+#include "gemm_reduce_scatter.hpp"
 
 namespace kiln::templates {
 
