@@ -282,6 +282,8 @@ TEST_CASE("ranks send rows and sums while they multiply others", "[host][symmetr
                  40, 64, {.done = 0U - 3});
   check_emulated({B::pingpong, 64, 64, 64, 1, 64, 64, 8, 8, C::two_n, true, true, 8, 0, false}, 2,
                  520, 136, 72);
+  check_emulated({B::tma, 256, 96, 64, 1, 128, 64, 8, 4, C::none, false, true, 2, 0, false}, 2, 300,
+                 136, 72);
   // One cluster sends: here a block that waits for a rank may keep its launch's others from
   // running.
   check_emulated({B::tma, 64, 64, 64, 1, 64, 64, 8, 4, C::none, false, true, 4, 1, true}, 2, 300,
