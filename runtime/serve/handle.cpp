@@ -397,11 +397,11 @@ class KernelHandle final : public runtime::ServedHandle {
     if (runtime::take_outcome(*engine_, problems_, definition_, tuned, tuning) ==
         runtime::Taken::unusable)
       throw runtime::NoneUsable(definition_, tuned.result);
-    const auto agreed = problems_.agreed(problem);
-    if (!agreed) return not_agreed(problem);  // another thread's problem has the last place
-    if (tuned.module && *agreed == tuned.result.winner().config)
-      return loader_.adopt(problem, *agreed, std::move(tuned.module));
-    return load_or_warn(problem, *agreed);
+    // Another thread's problem may have taken the last place.
+    const Values config = problems_.agreed(problem).value_or(configs_.default_config(problem));
+    if (tuned.module && config == tuned.result.winner().config)
+      return loader_.adopt(problem, config, std::move(tuned.module));
+    return load_or_warn(problem, config);
   }
 
   /// Makes a problem ready; one thread at a time does this for a problem.

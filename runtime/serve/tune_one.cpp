@@ -63,8 +63,8 @@ void remember_absence(const detail::Engine& engine, Problems& problems,
                       const TuneOptions& options, std::exception_ptr why) noexcept {
   try {
     remember_absence(engine, problems, kernel.bucketed(exact), options, std::move(why));
-  } catch (
-      ...) {  // `bucket` fails for launches, too; no memory: the program has the first exception
+  } catch (...) {
+    // `bucket` fails for launches, too; where there is no memory, the program has the first one.
   }
 }
 

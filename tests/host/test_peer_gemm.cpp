@@ -228,7 +228,7 @@ void check_emulated(const PeerGemm& c, int ranks, int m, int n, int k, Emulated 
                             memory.peers());
                    };
                    const auto scatter_sums = [&](const std::vector<bfloat16>& mine) {
-                     launch(scatter, 0, scattering_bytes(c), scattered.data(),
+                     launch(scatter, 0, scatter_shared_bytes(c), scattered.data(),
                             map_a(mine.data(), ranks), map_b(b_of_all), memory.peers());
                    };
                    const auto miss = [&](const auto& operation, const auto& data) {

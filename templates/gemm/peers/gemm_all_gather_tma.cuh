@@ -108,7 +108,7 @@ __device__ __forceinline__ void all_gather_tma_body(const hopper::TensorMap& out
         if (!kBefore && warp == 1 && hopper::elect()) send();
         __syncwarp();
       },
-      [&](const auto& sums, const auto& at, int first_row, int& buffer, unsigned) {
+      [&](const auto& sums, const auto& at, int first_row, int& buffer) {
         body.store(sums, at, first_row, buffer);
       });
   if (threadIdx.x >= 128) {

@@ -68,8 +68,7 @@ struct PeerBlock {
 
 /// The tiles `mine` of a block. Of the first four warps one copies a tile's operands with
 /// `copy(place, stage)`, and the others, which have nothing to do there, call `beside(warp)`, 1 to
-/// 3. Those behind them multiply, and call `store(sums, place, first_row, buffer, next)`; `next`:
-/// the warp's next tile.
+/// 3. Those behind them multiply, and call `store(sums, place, first_row, buffer)`.
 template <GemmTma t, class Body, class PlaceOf, class Copy, class Beside, class Store>
 __device__ __forceinline__ void peer_roles(Body& body, const BlockTiles& mine, PlaceOf place_of,
                                            Copy copy, Beside beside, Store store) {
@@ -115,7 +114,7 @@ __device__ __forceinline__ void peer_roles(Body& body, const BlockTiles& mine, P
       body.multiply(sums, stage, first_row, place_of_tile, [] {});
       tile += step;
     }
-    store(sums, at, first_row, buffer, tile);
+    store(sums, at, first_row, buffer);
   }
 }
 

@@ -67,14 +67,14 @@ ReduceScatterGemmKernel<T> reduce_scatter_gemm_kernel(const SymmetricMemory& mem
                             })
                      .where("two stages and whole tiles that are sent fit into shared memory",
                             [](const PeerGemm& c, const PeerGemmProblem&, const DeviceLimits&) {
-                              return !c.overlap || scattering_bytes(c) <= 227u * 1024u;
+                              return !c.overlap || scatter_shared_bytes(c) <= 227u * 1024u;
                             })
                      .checked();
   kernel.name = "reduce_scatter_gemm";
   kernel.source = {.file = templates_dir() / "gemm/peers/gemm_reduce_scatter.cuh"};
   kernel.entry = "kiln::templates::gemm_reduce_scatter";
   kernel.launch = [](const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
-    return c.overlap ? overlapping_launch<OfSize<T>>(c, p, scattering_bytes(c), d)
+    return c.overlap ? overlapping_launch<OfSize<T>>(c, p, scatter_shared_bytes(c), d)
                      : gemm_launch<OfSize<T>>(c.gemm(), kPeerOp, all_rows(p), d);
   };
   kernel.maps = reduce_scatter_maps<T>();

@@ -28,18 +28,18 @@ namespace kiln::templates {
 /// One launch: each warpgroup that multiplies stages a whole tile for another rank, which a warp
 /// that copies sends while the next tile is multiplied. Bytes of shared memory that this takes
 /// beyond the GEMM's own staging.
-constexpr int more_staging(const GemmTma& t) {
+constexpr int scatter_staging_bytes(const GemmTma& t) {
   const int tiles = t.consumers * t.row_tiles() * 64 * t.block_n * GemmTma::kResult;
   return tiles > t.staging_bytes() ? tiles - t.staging_bytes() : 0;
 }
-/// The config's, with as many stages as are left, and all the shared memory of that.
-constexpr GemmTma scattering(const PeerGemm& c) {
+/// The config's GEMM with as many stages as are left, and all the shared memory of a block.
+constexpr GemmTma scatter_tma(const PeerGemm& c) {
   const GemmTma t = c.gemm().tma();
-  return t.with_most_stages(1, more_staging(t));
+  return t.with_most_stages(1, scatter_staging_bytes(t));
 }
-constexpr unsigned scattering_bytes(const PeerGemm& c) {
-  const GemmTma t = scattering(c);
-  return t.shared_bytes() + static_cast<unsigned>(more_staging(t));
+constexpr unsigned scatter_shared_bytes(const PeerGemm& c) {
+  const GemmTma t = scatter_tma(c);
+  return t.shared_bytes() + static_cast<unsigned>(scatter_staging_bytes(t));
 }
 
 }  // namespace kiln::templates

@@ -144,14 +144,14 @@ __device__ __forceinline__ void reduce_scatter_tma_body(T* out, const hopper::Te
                                                         const Peers& peers,
                                                         const PeerGemmProblem& p) {
   constexpr auto kLies = hopper::Lies::along_k;
-  constexpr GemmTma t = scattering(c);
+  constexpr GemmTma t = scatter_tma(c);
   using Output = ScatteredRows<t, T>;
   using Body = GemmTmaBody<t, T, true, SumOnce, kLies, kLies, Output>;
   extern __shared__ __align__(1024) unsigned char gemm_tma_shared[];
 
   const GemmShape<true> shape = by_rank(p);
   const SumOnce epilogue;
-  const PeerBlock<t, more_staging(t)> block(gemm_tma_shared);
+  const PeerBlock<t, scatter_staging_bytes(t)> block(gemm_tma_shared);
   Body body = block.template body<Body>(
       a, b, Output{{epilogue, shape, block.staging()}, out, peers}, shape);
   const PeerOperation<c.chunks> operation(peers);
@@ -212,7 +212,7 @@ __device__ __forceinline__ void reduce_scatter_tma_body(T* out, const hopper::Te
   };
   KnownChunks<c.chunks> known;
   bool leaving = false;  // a tile of this warpgroup is on its way
-  const auto store = [&](const auto& sums, const auto& at, int first_row, int&, unsigned) {
+  const auto store = [&](const auto& sums, const auto& at, int first_row, int&) {
     const int warp = hopper::uniform(static_cast<int>(threadIdx.x) / 32);
     const int consumer = warp / 4 - 1, row = at.row + first_row + warp % 4 * 16;
     if (leaving) hopper::named_sync(kLeft + consumer, kMeeting);
