@@ -31,7 +31,7 @@ constexpr int kExpectedRows = 32;  // what the engine prepares for; larger reque
 struct Settings {
   double seconds = 4;
   int threads = 4;
-  std::string device = "host";
+  std::string device = "auto";  // the first GPU, or the host where there is none
 };
 
 /// How long launches took, of one thread or of all.

@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(c.threads) normalize(
     for (int i = 0; i < c.boxes; ++i)  // what lies outside of the matrix arrives as zeros
       load_tile(part + i * c.kBox, in, arrived, rank * c.part() + i * c.kBox, row);
   }
-  __syncthreads();
+  cluster_sync();  // the barrier is made, and the other blocks have begun: their memory may be used
   arrived.wait(0);
   float sum = 0;
   for (int i = threadIdx.x; i < c.part(); i += c.threads) sum += part[i] * part[i];
@@ -114,7 +114,7 @@ int main() {
   const Matrix problem{.rows = 100, .columns = 3000};
   const kiln::TuneResult result = tuned.tune(problem);
   const kiln::Verification verified = tuned.verify(problem);
-  std::printf("%s: %s\n", result.describe(result.winner()).c_str(),
-              verified.right ? "right" : verified.why.c_str());
+  const char* const words = verified.right ? "right" : verified.why.c_str();
+  std::printf("%s: %s\n", result.describe(result.winner()).c_str(), words);
   return verified.right ? 0 : 1;
 }

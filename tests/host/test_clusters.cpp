@@ -138,6 +138,48 @@ TEST_CASE("threads that exit count as arrived at the cluster's barrier", "[host]
   for (int i = 0; i < 128; ++i) CHECK(out[i] == (i % 2 ? 0 : 2 - i / 64));
 }
 
+TEST_CASE("what is written to a block that may not have begun is lost", "[host][cluster]") {
+  const std::string before = R"(
+    #include <kiln/hopper.cuh>
+    namespace hopper = kiln::hopper;
+    __global__ void k(int* out) {
+      __shared__ int cell;)";
+  const std::string after = R"(
+      if (threadIdx.x == 0) *hopper::at_block(&cell, hopper::cluster_rank() ^ 1) = blockIdx.x;
+      hopper::cluster_sync();
+      if (threadIdx.x == 0) out[blockIdx.x] = cell;
+    })";
+  std::vector<int> out(4);
+  Kernel right(before + "hopper::cluster_sync();" + after, "k");
+  right.in_clusters({2}, {4}, {32}, 0, out.data());
+  CHECK(out == std::vector{1, 0, 3, 2});
+  // Either block of a cluster may be the first one.
+  Kernel wrong(before + after, "k");
+  wrong.in_clusters({2}, {4}, {32}, 0, out.data());
+  CHECK(out == std::vector{1, -1, -1, 2});
+}
+
+TEST_CASE("an mbarrier of a block that may not have begun is none", "[host][cluster]") {
+  Kernel k(R"(
+    #include <kiln/hopper.cuh>
+    namespace hopper = kiln::hopper;
+    __global__ void k(int* out) {
+      __shared__ hopper::Barrier met;
+      if (threadIdx.x == 0) {
+        met.init(1);
+        met.arrive_at(hopper::cluster_rank() ^ 1);
+      }
+      hopper::cluster_sync();
+      met.wait(0);
+      out[blockIdx.x] = 1;
+      hopper::cluster_sync();
+    })",
+           "k");
+  std::vector<int> out(2);
+  CHECK_THAT(words_of([&] { k.in_clusters({2}, {2}, {32}, 0, out.data()); }),
+             contains("was not initialised"));
+}
+
 TEST_CASE("barriers of warps and blocks go together with those of clusters", "[host][cluster]") {
   Kernel k(R"(
     #include <kiln/hopper.cuh>

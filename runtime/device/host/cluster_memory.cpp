@@ -62,6 +62,11 @@ void ClusterMemory::begin() {
   fault_.clear();
 }
 
+void ClusterMemory::start(std::uint32_t rank) {
+  // Only other blocks can have written there. All ones are NaNs, and no mbarrier.
+  if (blocks_ > 1) std::memset(shared_[rank], 0xff, shared_bytes_);
+}
+
 void ClusterMemory::fail(std::uint32_t rank, std::string words) {
   if (!fault_.empty()) return;
   fault_ = std::move(words);

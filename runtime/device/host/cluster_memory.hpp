@@ -56,6 +56,8 @@ class ClusterMemory {
 
   /// Before a cluster's first statement.
   void begin();
+  /// Before the first statement of block `rank`: its shared memory holds nothing that is of use.
+  void start(std::uint32_t rank);
   std::uint32_t blocks() const { return blocks_; }
   std::uint32_t threads() const { return threads_; }
   codegen::HostFrame& frame(std::uint32_t rank) { return scratch_.frame(rank); }

@@ -238,24 +238,35 @@ class ClusterRun {
   HostFrame& frame(std::uint32_t rank) { return memory_.frame(rank); }
   std::uint32_t blocks() const { return memory_.blocks(); }
 
+  /// Blocks start as late as they may: each when all that have started wait for something. So what
+  /// a block does with the shared memory of one that may not have started is lost, as on a GPU.
   /// Returns an empty text, or what went wrong; `rank` is then the block where it did.
-  std::string run(std::uint32_t& rank) {
+  /// @param first the block that starts first
+  std::string run(std::uint32_t first, std::uint32_t& rank) {
     memory_.begin();
     for (ClusterBlock& block : blocks_) block.begin();
+    std::uint32_t started = 0;
     unsigned polls = 0;
     std::uint64_t events = memory_.events();
     for (;;) {
       bool moved = false;
-      for (rank = 0; rank < blocks(); ++rank) {
+      for (std::uint32_t i = 0; i < started; ++i) {
+        rank = (first + i) % blocks();
         moved |= blocks_[rank].advance();
         if (frame(rank).fault) return frame(rank).fault;
       }
       if (moved) continue;
-      for (ClusterBlock& block : blocks_) moved |= block.open_block_barrier();
+      for (std::uint32_t i = 0; i < started; ++i)
+        moved |= blocks_[(first + i) % blocks()].open_block_barrier();
       if (moved || memory_.open_cluster_barrier()) continue;
       if (memory_.advance_copy()) {
         for (rank = 0; rank < blocks(); ++rank)
           if (frame(rank).fault) return frame(rank).fault;
+        continue;
+      }
+      if (started < blocks()) {
+        memory_.start((first + started) % blocks());
+        ++started;
         continue;
       }
       if (std::exchange(events, memory_.events()) != memory_.events()) polls = 0;
@@ -299,7 +310,7 @@ std::string run_clusters(const BlockLaunch& launch, std::uint64_t first, std::ui
         frame.block_index[d] = static_cast<std::uint32_t>(at[d]) + frame.cluster_index[d];
     }
     std::uint32_t rank = 0;
-    const std::string wrong = run.run(rank);
+    const std::string wrong = run.run(static_cast<std::uint32_t>(i % run.blocks()), rank);
     if (wrong.empty()) continue;
     const auto& [x, y, z] = run.frame(rank).block_index;
     return detail::format("kernel {}, block ({}, {}, {}): {}", launch.kernel->name, x, y, z, wrong);
