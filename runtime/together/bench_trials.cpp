@@ -104,7 +104,8 @@ TuneResult BenchTrials::tune(std::size_t problem, std::span<const Values> config
   context.finals = decides;
   const auto earlier = defaults_.find(problem);
   if (earlier != defaults_.end()) context.prior = &earlier->second;
-  TuneResult result;
+  TuneResult result, so_far;
+  context.save = [&](const TuneResult& unfinished) { so_far = unfinished; };
   maker.check();
   maker.bench();  // without memory for the data nothing can be measured here
   try {
@@ -116,6 +117,8 @@ TuneResult BenchTrials::tune(std::size_t problem, std::span<const Values> config
     result.warnings.emplace_back(lost.what());
   } catch (const NoneUsable& failed) {
     result = failed.result();
+  } catch (const DeviceLost& lost) {
+    throw TrialLostDevice(lost, problem, std::move(so_far.candidates));
   }
   if (earlier != defaults_.end()) defaults_.erase(earlier);
   auto& seen = seen_[problem];
@@ -218,7 +221,14 @@ Candidate BenchTrials::measure_in_step(std::size_t problem, const Values& config
     Trial trial = maker.trial(config, maker.build(config));
     // The caches stay warm: ranks would time each other's flushes.
     trial.timing.overlap_launches = options_.overlap_launches;
-    candidate = runtime::measure_in_step(maker.bench(), trial, config);
+    try {
+      candidate = runtime::measure_in_step(maker.bench(), trial, config);
+    } catch (const DeviceLost& lost) {
+      candidate.config = config;
+      candidate.status = CandidateStatus::crashed;
+      candidate.reason = lost.what();
+      throw TrialLostDevice(lost, problem, {candidate});
+    }
   };
   const GuardedEnd end = launch_guarded(options_.together.guard, measure);
   if (end.own) std::rethrow_exception(end.own);  // it is this rank's, not the candidate's

@@ -216,6 +216,22 @@ void RankWork::keep(std::size_t s, std::size_t c, Candidate candidate) {
   seen_[s].insert_or_assign(c, std::move(candidate));
 }
 
+void RankWork::keep(const TrialLostDevice& lost) {
+  const std::size_t s = lost.problem();
+  for (const Candidate& candidate : lost.seen()) {
+    const auto place = std::ranges::find(lists_[s].configs, candidate.config);
+    if (place == lists_[s].configs.end()) continue;
+    keep(s, static_cast<std::size_t>(place - lists_[s].configs.begin()), candidate);
+  }
+}
+
+ranks::Record RankWork::own(std::size_t s) const {
+  ranks::Times times(lists_[s].configs.size(), kUntried);
+  for (const auto& [c, candidate] : seen_[s]) times[c] = time_of(s, c);
+  const std::size_t winner = ranks::select(times, options_.together.margin).candidate;
+  return {std::move(times), winner};
+}
+
 float RankWork::time_of(std::size_t s, std::size_t c) const {
   const Candidate& candidate = seen_[s].at(c);
   if (candidate.status == CandidateStatus::not_tried) return kUntried;

@@ -31,6 +31,10 @@ class RankWork {
 
   ranks::Worked perform(const ranks::Work& work, Deadline deadline);
 
+  /// What became of candidates on this rank before it lost its device.
+  void keep(const TrialLostDevice& lost);
+  /// This rank's own times of problem `s`, and what it would choose by them.
+  ranks::Record own(std::size_t s) const;
   /// What became here of candidate `c` of problem `s`; null: nothing yet.
   const Candidate* seen(std::size_t s, std::size_t c) const;
   /// Whether any candidate of problem `s` was measured here.

@@ -4,14 +4,17 @@
 
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kiln/communicator.hpp"
 #include "kiln/detail/tunable.hpp"
 #include "kiln/tune.hpp"
+#include "runtime/device/device.hpp"
 #include "runtime/measure/bench.hpp"
 
 namespace kiln::runtime {
@@ -32,6 +35,23 @@ struct Request {
   /// Only for trials that are always in step: configs, by place, which this rank does not try. The
   /// others hear of it, so that none does.
   std::map<std::size_t, Refusal> refused{};
+};
+
+/// This rank has lost its device while it tried candidates of a problem.
+class TrialLostDevice final : public DeviceLost {
+ public:
+  /// @param seen what became of the candidates at work: if it is known which one did it, that one
+  /// is `crashed`
+  TrialLostDevice(const DeviceLost& why, std::size_t problem, std::vector<Candidate> seen)
+      : DeviceLost(why),
+        problem_(problem),
+        seen_(std::make_shared<const std::vector<Candidate>>(std::move(seen))) {}
+  std::size_t problem() const noexcept { return problem_; }
+  const std::vector<Candidate>& seen() const noexcept { return *seen_; }
+
+ private:
+  std::size_t problem_;
+  std::shared_ptr<const std::vector<Candidate>> seen_;  ///< shared, so that a copy cannot throw
 };
 
 /// How a config is tried: on a bench, or by running a region. An exception from one of these

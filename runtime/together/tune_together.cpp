@@ -6,13 +6,11 @@
 #include <cmath>
 #include <exception>
 #include <map>
-#include <set>
+#include <type_traits>
 #include <utility>
 
 #include "kiln/communicators.hpp"
 #include "kiln/detail/format.hpp"
-#include "kiln/detail/function_core.hpp"
-#include "kiln/version.hpp"
 #include "runtime/ranks/drive.hpp"
 #include "runtime/support/foreign_exception.hpp"
 #include "runtime/together/beside_agreement.hpp"
@@ -20,6 +18,7 @@
 #include "runtime/together/identity.hpp"
 #include "runtime/together/likely_costs.hpp"
 #include "runtime/together/measuring_together.hpp"
+#include "runtime/together/rank_records.hpp"
 #include "runtime/together/rank_work.hpp"
 #include "runtime/together/step_workers.hpp"
 #include "runtime/together/texts.hpp"
@@ -56,7 +55,7 @@ class TogetherRun {
         for_launch_(for_launch),
         may_measure_(may_measure && workshop.may_measure(for_launch)),
         known_(problems.size()),
-        keys_(problems.size()),
+        book_(workshop, problems, options),
         lists_(problems.size()),
         records_(problems.size()),
         work_(workshop, problems, lists_, options, trials, communicator.size(), may_measure_),
@@ -143,14 +142,10 @@ class TogetherRun {
   // --- what this rank has -----------------------------------------------------------------------
 
   void recall(std::size_t s) {
-    RecordBook& records = workshop_.records();
-    keys_[s] = {records.key(what(s), problems_[s].problem), records.versions(what(s))};
-    auto known = records.recall(what(s), problems_[s].problem, options_, for_launch_);
+    auto known = book_.read(s, for_launch_);
     if (known) work_.heed(s, known->result);
-    if (workshop_.faults().contains(keys_[s].first.digest) || (known && has_faulted(*known)))
-      workers_.note_fault();
-    const bool enough = known && (!may_measure_ || answers(*known, options_, for_launch_));
-    if (!enough) return;
+    if (book_.has_faulted(s, known)) workers_.note_fault();
+    if (!known || (may_measure_ && !answers(*known, options_, for_launch_))) return;
     if (const auto refusal = trials_.make_ready(s, known->result.winner().config, false))
       warn(format("{} {}: the winner on record cannot be used: {}", what(s).name(),
                   what(s).describe_problem(problems_[s].problem), refusal->reason));
@@ -265,7 +260,7 @@ class TogetherRun {
     }
     ranks::Tasks tasks;
     tasks.work = [this](const Work& work, Deadline deadline) {
-      return work_.perform(work, deadline);
+      return keeping_faults([&] { return work_.perform(work, deadline); });
     };
     tasks.save = [this](std::span<const std::size_t> problems, const ranks::Plan& plan) {
       for (const std::size_t s : problems) save(s, plan);
@@ -285,7 +280,7 @@ class TogetherRun {
         candidates < ranks::kShareToEstimate * size * compile_threads)
       return {};
     const MeasuringTogether measuring;
-    return told(trials_.costs(s, lists_[s].configs, enough));
+    return told(keeping_faults([&] { return trials_.costs(s, lists_[s].configs, enough); }));
   }
 
   // --- what came of it --------------------------------------------------------------------------
@@ -353,22 +348,25 @@ class TogetherRun {
   }
 
   void save(std::size_t s, const ranks::Plan& plan) {
-    if (!may_measure_ || !is_time(plan.choices[s].seconds)) return;
-    TuneResult result = result_of(s, plan.records[s]);
-    // Not where the source was edited meanwhile: that record is of another one.
-    RecordBook& records = workshop_.records();
-    std::optional<Recall> latest;
-    if (records.key(what(s), problems_[s].problem) == keys_[s].first)
-      latest = records.recall(what(s), problems_[s].problem, options_, false);
-    if (latest && latest->same_space && latest->policy == policy_of(options_)) {
-      if (retune_)
-        add_missing(result, latest->result);
-      else
-        result = merged(latest->result, result);
+    if (may_measure_ && is_time(plan.choices[s].seconds))
+      book_.save(s, result_of(s, plan.records[s]), retune_);
+  }
+
+  /// The others hear of `work`'s failure, and will all use defaults: so this is kept at once.
+  template <class F>
+  std::invoke_result_t<const F&> keeping_faults(const F& work) {
+    try {
+      return work();
+    } catch (const TrialLostDevice& lost) {
+      try {
+        const std::size_t s = lost.problem();
+        work_.keep(lost);
+        book_.save_fault(s, result_of(s, work_.own(s), "this rank lost its device before"));
+      } catch (const std::exception& error) {
+        warn(format("what has cost the device is not saved: {}", error.what()));
+      }
+      throw;
     }
-    const bool faulted = latest && latest->faulted && !result.complete;
-    const auto& [key, versions] = keys_[s];
-    records.remember(key, what(s), result, versions, policy_of(options_), faulted);
   }
 
   /// The digest covers what is launched from now on, so that the same plan has the same digest at
@@ -430,8 +428,7 @@ class TogetherRun {
   Communicator& communicator_;
   const bool for_launch_, may_measure_;
   std::vector<std::optional<Recall>> known_;  ///< that answer the request and can be launched
-  /// Of the records, from before anything was measured: a source may be edited meanwhile.
-  std::vector<std::pair<Key, std::vector<Version>>> keys_;
+  RankRecords book_;
   std::vector<CandidateList> lists_;
   std::vector<std::optional<ranks::Record>> records_;
   RankWork work_;

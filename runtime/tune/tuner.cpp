@@ -74,8 +74,7 @@ class TuningRun {
     } catch (const DeviceLost&) {
       // The next run continues from here, without the config that lost the device.
       result_.complete = false;
-      saved_ = {};
-      save();
+      if (context_.save) save_with(candidates_.decide().value_or(0));
       throw;
     }
     conclude();

@@ -52,7 +52,8 @@ struct TuneContext {
   std::span<const Values> only{};
   bool finals = true;            ///< time the best once more, side by side
   Counters* counters = nullptr;  ///< of candidates; null: they are not counted
-  /// Called now and then, with a result that is whole, but unfinished.
+  /// Called now and then, with a result that is whole, but unfinished. After a loss of the device
+  /// its winner need not be measured.
   std::function<void(const TuneResult&)> save;
 };
 
