@@ -189,7 +189,7 @@ class Core final : public ChoiceCore {
 
   void refuse_if_sealed(Span problem, Stream stream) {
     if (!engine_->serving().sealed() || engine_->device()->capturing(stream)) return;
-    if (problems_.find(problem)) return;
+    if (in_use(problem)) return;
     engine_->serving().count_unprepared(false);
     throw UnpreparedError(
         format("choice {} for {}: it was not prepared before the runtime was sealed; a choice has "

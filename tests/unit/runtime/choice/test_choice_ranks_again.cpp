@@ -186,6 +186,51 @@ TEST_CASE("a sealed runtime launches what its ranks have decided", "[choice][ran
   CHECK(findings.wrong() == "");
 }
 
+TEST_CASE("on a sealed runtime no launch makes ready what its ranks have decided",
+          "[choice][ranks]") {
+  Job job(2);
+  Findings findings;
+  job.run<bool>([&](Process& process, int rank) {
+    double seconds = 0.3 * kMs;
+    Doubling twice = of_callables({way(process, "first", kMs), way(process, "mine", 0)});
+    twice.bucket = to_64;
+    twice.alternatives[1].call = [&](const auto&, Stream, float* y, const float* x, int n) {
+      for (int i = 0; i < n; ++i) y[i] = 2 * x[i];
+      process.device->pass(seconds);
+    };
+    bool refuse = false;
+    int asked = 0;
+    twice.alternatives[0].workspace = [&](Named, const DoublingProblem& p) -> std::size_t {
+      asked += p.n == 41;
+      if (refuse && p.n == 41) throw EnvironmentError("no memory just now");
+      return 0;
+    };
+    const Runtime runtime = process.runtime();
+    const Chosen f = tuned(runtime, twice);
+    f.prepare({41});
+    seconds = 3 * kMs;
+    refuse = rank == 1;
+    if (rank == 1)
+      findings.check_throws<EnvironmentError>([&] { f.tune({64}, anew(process)); }, "no memory");
+    else
+      f.tune({64}, anew(process));
+    refuse = false;
+    runtime.seal();
+    asked = 0;
+    Buffers data(41);
+    const auto launch = [&] { f({}, data.y.data(), data.x.data(), 41); };
+    if (rank == 1)
+      findings.check_throws<UnpreparedError>(launch, "was not prepared");
+    else
+      launch();
+    findings.check(asked == 0);
+    f.prepare({41});
+    findings.check(launched(process, f, 41) == "first");
+    return true;
+  });
+  CHECK(findings.wrong() == "");
+}
+
 TEST_CASE("in the background launches of a choice ask no rank", "[choice][ranks]") {
   Job job(2);
   Findings findings;
