@@ -34,6 +34,7 @@ class FunctionBench final : public TrialBench {
   std::variant<std::shared_ptr<Rig>, Refusal> load(const Trial& trial) override;
   Verdict verify(Rig& rig) override;
   void keep_cold(bool cold, const TimeLimit&) override;
+  void keep_in_step(bool /*in_step*/) override {}  // nothing takes several
   std::size_t most_launches(const Rig&) const override;
   double time(Rig& rig, std::size_t launches) override;
   bool record(Rig& rig, std::size_t launches) override;

@@ -96,7 +96,7 @@ class TrialBench {
   virtual void let_overlap(bool /*overlap*/) {}
   /// Whether launches from now on are those of measure_in_step(): what takes several launches makes
   /// all of them, whatever becomes of one.
-  virtual void keep_in_step(bool /*in_step*/) {}
+  virtual void keep_in_step(bool in_step) = 0;
   /// Launches that may make one sample.
   virtual std::size_t most_launches(const Rig& rig) const = 0;
   /// Returns the seconds that `launches` launches in a row take, by the device's clock. Preparation

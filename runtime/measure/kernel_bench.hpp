@@ -29,6 +29,7 @@ class KernelBench final : public TrialBench {
   Verdict define(Rig& rig);
   void keep_cold(bool cold, const TimeLimit& deadline) override;
   void let_overlap(bool overlap) override { overlap_ = overlap; }
+  void keep_in_step(bool /*in_step*/) override {}  // nothing takes several
   std::size_t most_launches(const Rig& rig) const override;
   double time(Rig& rig, std::size_t launches) override;
   bool record(Rig& rig, std::size_t launches) override;

@@ -40,6 +40,7 @@ class WatchedBench final : public TrialBench {
     inner_.keep_cold(cold, deadline);
   }
   void let_overlap(bool overlap) override { inner_.let_overlap(overlap); }
+  void keep_in_step(bool in_step) override { inner_.keep_in_step(in_step); }
   std::size_t most_launches(const Rig& rig) const override;
   double time(Rig& rig, std::size_t launches) override;
   bool record(Rig& rig, std::size_t launches) override;

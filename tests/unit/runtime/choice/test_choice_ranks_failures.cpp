@@ -1,4 +1,6 @@
 // Choices of ranks of which one fails, gives up, or does not come.
+#include <array>
+#include <atomic>
 #include <set>
 
 #include "choice_ranks_fixture.hpp"
@@ -357,6 +359,31 @@ TEST_CASE("a problem that a rank cannot make ready as decided is not launched as
     return true;
   });
   CHECK(findings.wrong() == "");
+}
+
+TEST_CASE("in step every rank makes as many launches of an alternative, whatever it is worth",
+          "[choice][ranks]") {
+  Job job(2);
+  job.in_step();
+  const bool throws = GENERATE(true, false);
+  std::array<std::atomic<int>, 2> launches{};
+  const auto told = tune(job, [&](Process& process, int rank) {
+    kernel_takes(process, kMs);
+    Typed kernel = typed_doubling();
+    kernel.draws = {1, 1, 1};
+    Doubling twice = choice(kernel, "twice");
+    twice.alternatives.push_back(way(process, "mine", 0.3 * kMs));
+    twice.alternatives.back().call = [&launches, throws, rank](const auto&, Stream, float* y,
+                                                               const float* x, int n) {
+      ++launches[static_cast<std::size_t>(rank)];
+      if (rank == 1 && throws) throw std::runtime_error("not today");
+      for (int i = 0; i < n; ++i) y[i] = rank == 1 ? 0 : 2 * x[i];
+    };
+    return twice;
+  });
+  check_chosen(told, "template");
+  CHECK(launches[0] > 3);
+  CHECK(launches[1] == launches[0].load());
 }
 
 TEST_CASE("inside of a measurement ranks use what they have decided, and decide nothing",

@@ -26,6 +26,7 @@ class CountingBench final : public TrialBench {
     return verdict;
   }
   void keep_cold(bool cold, const TimeLimit&) override { cold_cache = cold; }
+  void keep_in_step(bool in_step) override { told_in_step = in_step; }
   std::size_t most_launches(const Rig&) const override { return 1; }
   double time(Rig&, std::size_t count) override {
     launch();
@@ -39,6 +40,7 @@ class CountingBench final : public TrialBench {
   bool shares_cpu() const noexcept override { return false; }
 
   bool knows = true, is_lost = false;
+  bool told_in_step = false, all_in_step = true;
   std::string refusal, damage;
   Verdict verdict{};
   std::set<int> failing;  ///< launches, from 1 on
@@ -52,6 +54,7 @@ class CountingBench final : public TrialBench {
   };
 
   void launch() {
+    all_in_step = all_in_step && told_in_step;
     if (failing.count(++launches)) throw std::runtime_error("launch " + std::to_string(launches));
     if (launches == short_of_memory) throw OutOfMemory("no memory now");
   }
@@ -70,6 +73,8 @@ TEST_CASE("in step: one launch verifies, then some warm up, then some count",
   const TimingPolicy policy;
   CHECK(bench.launches == 1 + policy.warm_up + policy.launches);
   CHECK(bench.cold_cache == policy.cold_cache);
+  CHECK(bench.all_in_step);
+  CHECK_FALSE(bench.told_in_step);
   CHECK(c.config == kConfig);
   CHECK(c.status == CandidateStatus::measured);
   REQUIRE(c.samples.size() == static_cast<std::size_t>(policy.launches));
