@@ -250,8 +250,10 @@ Made make(runtime::Builder& builder, const Instance& instance) {
     made.failure = {codegen::describe_instance(*instance.kernel, instance.config),
                     "kiln",
                     {},
-                    "only a compiler can tell which files it includes, so a bundle could not say "
-                    "what it was made of"};
+                    build.edited
+                        ? "a file of its source was edited while it was compiled: run again"
+                        : "only a compiler can tell which files it includes, so a bundle "
+                          "could not say what it was made of"};
   made.seconds = seconds_since(start);
   return made;
 }

@@ -179,6 +179,25 @@ TEST_CASE("a config that does not compile is reported and left out", "[runtime][
   CHECK_FALSE(site.wrote("none.kiln"));
 }
 
+TEST_CASE("what was edited while it was compiled is not put into a bundle",
+          "[runtime][precompile]") {
+  Site site;
+  KernelDefinition k = doubling();
+  const std::string original = std::exchange(k.source.text, {});
+  k.source.file = site.folder / "doubling.cuh";
+  test::write_text(k.source.file, original);
+  site.options.threads = 1;
+  int edits = 0;
+  site.compiler->on_compile = [&](const codegen::Source&) {
+    test::write_text(k.source.file, original + "// " + std::to_string(++edits));
+  };
+  const auto report = site.run({{k, {100}, {kHere}}});
+  REQUIRE(report.failures.size() == 4);
+  for (const auto& failure : report.failures)
+    CHECK_THAT(failure.log, Catch::Contains("was edited while it was compiled"));
+  CHECK(report.bundle.binaries == 0);
+}
+
 TEST_CASE("what may depend on unknown files is not put into a bundle", "[runtime][precompile]") {
   Site site;
   KernelDefinition k = doubling();
