@@ -5,6 +5,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <exception>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -194,7 +195,13 @@ bool ProcessPool::assign(Job& job) {
       return true;
     }
   }
-  put_frame(best->to_send, FrameKind::request, job.id, job.request);
+  try {
+    best->jobs.reserve(best->jobs.size() + 1);
+    put_frame(best->to_send, FrameKind::request, job.id, job.request);
+  } catch (const std::exception& error) {  // no memory: nothing of it was put there
+    finish(job, Unusable{error.what()});
+    return true;
+  }
   job.limit = {};
   if (best->greeted) {
     best->limit = {};
@@ -212,7 +219,7 @@ ProcessPool::Process* ProcessPool::start(std::string& problem) {
     process->limit = TimeLimit(options_.start_limit, Clock::now());
     processes_.push_back(std::move(process));
     return processes_.back().get();
-  } catch (const EnvironmentError& error) {
+  } catch (const std::exception& error) {
     problem = error.what();
     return nullptr;
   }

@@ -17,4 +17,13 @@ class OutOfMemory {
   OutOfMemory& operator=(const OutOfMemory&) = delete;
 };
 
+/// While it lives, threads but this one get at most so many bytes at once.
+class LittleForOthers {
+ public:
+  explicit LittleForOthers(std::size_t most) noexcept;
+  ~LittleForOthers();
+  LittleForOthers(const LittleForOthers&) = delete;
+  LittleForOthers& operator=(const LittleForOthers&) = delete;
+};
+
 }  // namespace kiln::test

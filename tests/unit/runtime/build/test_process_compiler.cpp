@@ -8,6 +8,7 @@
 
 #include "findings.hpp"
 #include "process_fixture.hpp"
+#include "unit/runtime/allocations.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
@@ -33,6 +34,21 @@ TEST_CASE("what a process compiles is what a compiler here would give", "[runtim
   CHECK(bench.compiler->identity().build == "1");
   // One process is enough for one at a time.
   bench.compile("another");
+  CHECK(bench.processes().size() == 1);
+}
+
+TEST_CASE("a request that there is no memory to send is compiled here", "[runtime][processes]") {
+  const ProcessBench bench;
+  const auto compiled_there = [&](const std::string& text) {
+    return bench.outcome(text) == code_of(binary_of(text, kOddTarget));
+  };
+  CHECK(compiled_there("some text"));
+  {
+    const LittleForOthers little(std::size_t{1} << 19);
+    CHECK(bench.outcome(std::string(std::size_t{1} << 20, 'x')) == "here");
+  }
+  CHECK(bench.here->asked == 1);
+  CHECK(compiled_there("another"));
   CHECK(bench.processes().size() == 1);
 }
 
