@@ -5,6 +5,7 @@
 #include <exception>
 #include <iterator>
 #include <optional>
+#include <system_error>
 #include <utility>
 #include <variant>
 
@@ -82,7 +83,7 @@ Launchable BackgroundTuning::provisional(Launchable launchable,
                                          const std::shared_ptr<ServedHandle>& handle) {
   const Values problem = launchable.problem;
   Launchable wrapped = runtime::provisional(std::move(launchable), engine_.captures(), handle);
-  {
+  try {
     const std::lock_guard lock(jobs_->mutex);
     if (times_->ended()) return launchable_of(wrapped);  // its device was lost
     if (!thread_.joinable())  // first: where no thread can be had, nothing waits for one
@@ -94,6 +95,12 @@ Launchable BackgroundTuning::provisional(Launchable launchable,
     job.kernel = handle->kept_definition();
     job.problem = problem;
     jobs_->count = jobs_->waiting.size();
+  } catch (const std::system_error& error) {
+    if (!told_of_no_thread_.exchange(true))
+      say(LogLevel::warning, format("the background has no thread, so what is launched for the "
+                                    "first time stays untuned: {}",
+                                    error.what()));
+    return launchable_of(wrapped);
   }
   times_->notify();
   return wrapped;

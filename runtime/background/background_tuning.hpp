@@ -102,6 +102,7 @@ class BackgroundTuning final : public Background {
   std::mutex committing_;
   std::uint64_t generation_ = 0;  ///< under `committing_`
   std::thread thread_;            ///< started at the first request
+  std::atomic<bool> told_of_no_thread_ = false;
 };
 
 }  // namespace kiln::runtime

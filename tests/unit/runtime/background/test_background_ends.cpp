@@ -1,4 +1,5 @@
 // How tuning behind launches ends: windows that close, handles and runtimes that go, errors.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -16,10 +17,35 @@
 #include "kiln_test.hpp"
 #include "runtime/background/background_job.hpp"
 #include "runtime/background/background_tuning.hpp"
+#include "unit/runtime/no_more_threads.hpp"
 #include "unit/runtime/ranks_fixture.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
+
+TEST_CASE("where the background gets no thread, launches get the untuned config",
+          "[runtime][background]") {
+  Directory directory;
+  Served process(directory.path());
+  process.options.compile_threads = 1;
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  {
+    const NoMoreThreads none;
+    for (const int n : {60, 60, 120}) run_once(handle, n);
+  }
+  CHECK(handle.config({60}) == Values{2, 0});
+  CHECK(runtime.settled());
+  CHECK(std::ranges::count_if(process.warnings(), [](const std::string& text) {
+          return text.find("no thread") != std::string::npos;
+        }) == 1);
+  // A later problem finds one.
+  run_once(handle, 240);
+  CHECK_FALSE(runtime.settled());
+  const TuningWindow window = runtime.window();
+  CHECK(becomes([&] { return runtime.statistics().tuned == 1; }));
+  CHECK(becomes([&] { return handle.config({240}) == Values{8, 0}; }));
+}
 
 namespace {
 

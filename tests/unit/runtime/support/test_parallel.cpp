@@ -8,13 +8,13 @@
 #include <thread>
 #include <vector>
 
-#include <pthread.h>
-
 #include "kiln_test.hpp"
 #include "runtime/support/parallel.hpp"
+#include "unit/runtime/no_more_threads.hpp"
 
 using kiln::runtime::for_each_block;
 using kiln::runtime::for_each_index;
+using kiln::test::NoMoreThreads;
 
 TEST_CASE("every index once, on all threads, with progress on this one", "[runtime][parallel]") {
   std::vector<std::atomic<int>> seen(500);
@@ -105,30 +105,6 @@ TEST_CASE("blocks are all places, each once", "[runtime][parallel]") {
     CHECK(std::ranges::count(seen, 1) == static_cast<std::ptrdiff_t>(count));
   }
 }
-
-namespace {
-
-/// No thread starts while this lives: its stack would be larger than any address space.
-class NoMoreThreads {
- public:
-  NoMoreThreads() {
-    pthread_getattr_default_np(&before_);
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, std::size_t{1} << 50);
-    pthread_setattr_default_np(&attributes);
-    pthread_attr_destroy(&attributes);
-  }
-  ~NoMoreThreads() {
-    pthread_setattr_default_np(&before_);
-    pthread_attr_destroy(&before_);
-  }
-
- private:
-  pthread_attr_t before_{};
-};
-
-}  // namespace
 
 TEST_CASE("where no thread can be started, the calling one does the work", "[runtime][parallel]") {
   const NoMoreThreads none;
