@@ -166,11 +166,21 @@ std::optional<Candidate> KernelMaker::measure_in_workers(const Values& config,
   if (!group_) return {};
   // What fails on this rank alone, the others hear of.
   std::optional<Trial> trial;
-  std::optional<Refusal> refusal = refusal_of([&] {
+  std::exception_ptr edited;  // ends the tuning, once all are through with this candidate
+  const auto unless_edited = [&](std::optional<Candidate> candidate) {
+    if (candidate && edited) std::rethrow_exception(edited);
+    return candidate;
+  };
+  std::optional<Refusal> refusal = refusal_of([&]() -> std::optional<Refusal> {
     expect();
-    trial = this->trial(config, build(config));
+    try {
+      trial = this->trial(config, build(config));
+    } catch (const SourceEdited& error) {
+      edited = std::current_exception();
+      return Refusal{CandidateStatus::not_tried, error.what()};
+    }
     trial->timing = timing;
-    return std::optional<Refusal>();
+    return {};
   });
   if (alone_) {
     if (!refusal)  // a lost device throws again at the next launch
@@ -179,7 +189,7 @@ std::optional<Candidate> KernelMaker::measure_in_workers(const Values& config,
         if (auto* refused = std::get_if<Refusal>(&loaded)) return std::move(*refused);
         return {};
       });
-    return group_->meet(refusal, config);
+    return unless_edited(group_->meet(refusal, config));
   }
   const Refusal why = refusal.value_or(Refusal{CandidateStatus::launch_failed, why_alone_});
   auto* const bench = isolated_ ? static_cast<IsolatedBench*>(bench_.get()) : nullptr;
@@ -194,7 +204,7 @@ std::optional<Candidate> KernelMaker::measure_in_workers(const Values& config,
   Candidate candidate = group_->measure(bench, refusal ? nullptr : &*trial, why, config);
   if (!group_->lost().empty() && !std::exchange(lost_, true))
     warnings_.push_back(format("candidates are not tried: {}", group_->lost()));
-  return candidate;
+  return unless_edited(std::move(candidate));
 }
 
 std::unique_ptr<ProblemBench> KernelMaker::isolated_bench(std::span<const std::int64_t> problem,

@@ -61,8 +61,8 @@ class TrialMaker {
   virtual unsigned threads() const noexcept = 0;
   /// @throws as Builder::build, and SourceEdited
   virtual Build build(const Values& config) = 0;
-  /// Builds as jobs that need neither this object nor what it was made of, and whose they may be
-  /// when a search has ended; nothing: builds must have ended by then.
+  /// Builds as jobs that may go on, on this crew, after the search has ended: they use neither this
+  /// object nor what it was made of. Nothing: builds must have ended by then.
   virtual std::optional<LastingBuilds> lasting_builds() const { return {}; }
   /// What was built, loaded as launches need it (null: there is nothing to load), or why it cannot
   /// be.
@@ -83,7 +83,8 @@ class TrialMaker {
                                const RankOptions& /*options*/) {}
   /// One config, tried by all ranks now. Nothing: there are no workers, as all ranks have found,
   /// and all of them can try it in their own processes. The first such call leaves a warning.
-  /// @throws what the same call throws on all ranks
+  /// @throws what the same call throws on all ranks; SourceEdited on this rank alone, once all of
+  /// them are through with the config
   virtual std::optional<Candidate> measure_in_workers(const Values& /*config*/,
                                                       const TimingPolicy& /*timing*/) {
     return {};

@@ -2,8 +2,14 @@
 // then must happen to the workers. `mode` 0, the default, is right and slow; 1 is right and fast.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "kiln/kiln.hpp"
@@ -84,6 +90,24 @@ inline KernelDefinition meeting(const SymmetricMemory& memory,
   };
   k.reference = [](auto, std::span<void* const> args) { *static_cast<int*>(args[0]) = 7; };
   return k;
+}
+
+/// The kernel's source becomes a file, which is edited when the first trial is made, if `odd`.
+inline void edit_later(KernelDefinition& kernel, const std::filesystem::path& file, bool odd) {
+  const std::string text = std::exchange(kernel.source.text, {});
+  std::ofstream(file) << text;
+  kernel.source.file = file;
+  if (!odd) return;
+  const auto expected = std::make_shared<std::atomic<bool>>(false);
+  kernel.reference = [expected, reference = kernel.reference](auto problem, auto args) {
+    reference(problem, args);
+    *expected = true;
+  };
+  kernel.launch = [=, launch = kernel.launch](auto config, auto problem,
+                                              const DeviceLimits& limits) {
+    if (expected->exchange(false)) std::ofstream(file) << text << "// edited";
+    return launch(config, problem, limits);
+  };
 }
 
 /// What comes of a candidate. `says`: in its reason

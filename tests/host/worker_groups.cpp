@@ -65,6 +65,7 @@ struct Case {
   bool missing = false;             ///< the last rank's installation has no worker program
   std::string odd{};                ///< what the last rank's workers do (odd_device.hpp)
   Lives lives{};                    ///< of the last rank
+  bool edited = false;              ///< the last rank's source, once a candidate was measured
 
   /// The last rank's installation is not this program's.
   bool of_installation() const { return missing || !odd.empty() || lives.first > 1 || !lasting(); }
@@ -87,6 +88,7 @@ std::vector<Case> cases() {
   all.push_back({.name = "no worker starts", .modes = {null}, .lives = {1, 0}});
   all.push_back({.name = "no second worker", .modes = {null, wrong}, .lives = {1, 1}});
   all.push_back({.name = "the first workers end", .modes = {null, wrong}, .lives = {4}});
+  all.push_back({.name = "a source is edited", .modes = {null, wrong}, .edited = true});
   Case uneasy{.name = "workers end again and again", .modes = {}};
   for (int i = 0; i < kMostExcused + 2; ++i) uneasy.modes.push_back(kUneasy + i);
   all.push_back(uneasy);
@@ -204,8 +206,9 @@ std::pair<std::string, std::string> work(const Case& c, const std::shared_ptr<Co
     std::vector<std::int64_t> all = modes;
     if (more) all.push_back(100);
     const Array<int> stranger = runtime.array<int>(1);
-    const DynamicTuned kernel =
-        runtime.tuned(meeting(memory, all, c.stranger ? stranger.data() : nullptr));
+    KernelDefinition definition = meeting(memory, all, c.stranger ? stranger.data() : nullptr);
+    if (c.edited) edit_later(definition, store.string() + ".cuh", odd);
+    const DynamicTuned kernel = runtime.tuned(definition);
     int guarded = 0;
     tuning.together.guard = [&, guard = memory.guard(kCandidateSeconds)](const auto& launches) {
       ++guarded;
@@ -218,6 +221,18 @@ std::pair<std::string, std::string> work(const Case& c, const std::shared_ptr<Co
       wrongs.unless(result.agreed->outcome == RankReport::Outcome::defaults, "a plan");
       wrongs.unless(seconds < 60 * timeout_factor(), "it took " + std::to_string(seconds) + " s");
       return;
+    }
+    if (c.edited) {
+      const auto has = [](const std::string& text, const char* part) {
+        return text.find(part) != std::string::npos;
+      };
+      int refused = 0;
+      for (const Candidate& candidate : result.candidates)
+        refused += has(candidate.reason, "was edited") && !has(candidate.reason, "the defaults");
+      wrongs.unless(refused == (odd ? 0 : 1), std::to_string(refused) + " met the edit");
+      wrongs.unless(has(result.agreed->why, "was edited"), "the edit is no reason");
+      same += "edited";
+      return memory.close();
     }
     if (more) {  // what is on record is not tried again
       wrongs.unless(result.candidates.size() == all.size(), "another space");
@@ -248,7 +263,7 @@ std::pair<std::string, std::string> work(const Case& c, const std::shared_ptr<Co
     if (c.killed && odd) end_with_worker(store.string() + ".worker");
     run(runtime, false);
   }
-  if (!c.modes.empty() && !here && !c.of_process() && !c.many()) {
+  if (!c.modes.empty() && !here && !c.of_process() && !c.many() && !c.edited) {
     o.isolation = Isolation::after_fault;
     const Runtime runtime(o);
     const bool faulted = std::ranges::any_of(c.modes, [](std::int64_t m) { return m != wrong; });
