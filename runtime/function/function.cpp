@@ -92,9 +92,10 @@ class Core final : public FunctionCore {
       return in_use ? *in_use : default_;
     };
     if (tuning_thread_ == std::this_thread::get_id()) return in_use_or_default();
-    if (engine_->serving().sealed() && !how.retune) {
+    const bool sealed = engine_->serving().sealed().has_value();
+    if (!how.retune && (sealed || !how.verbose)) {
       if (const Values* in_use = find(problems, problem)) return *in_use;
-      return unprepared(problem);
+      if (sealed) return unprepared(problem);
     }
     const TuneOptions tuning = options_for(how);
     if (tuning.ranks && runtime::MeasuringTogether::here()) return in_use_or_default();
