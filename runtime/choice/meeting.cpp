@@ -18,7 +18,7 @@ using ranks::HeldMessage;
 
 namespace {
 
-// Places of HeldMessage::winners: what is asked, then the alternatives in their order. Half of such
+// Places of HeldMessage::places: what is asked, then the alternatives in their order. Half of such
 // a place says which one it is, half what it is, and the last bit whether it can do the problem.
 constexpr std::size_t kAsked = 0, kFirst = 1, kMost = HeldMessage::kPlaces - kFirst;
 
@@ -47,7 +47,7 @@ std::string listed(const std::vector<std::size_t>& ranks) {
 std::string difference(const std::vector<HeldMessage>& all, std::uint64_t mine) {
   std::vector<std::size_t> without, other;
   for (std::size_t r = 0; r < all.size(); ++r) {
-    const auto& theirs = all[r].winners;
+    const auto& theirs = all[r].places;
     const auto found =
         std::find_if(theirs.begin() + kFirst, theirs.end(),
                      [&](std::uint64_t place) { return name_of(place) == name_of(mine); });
@@ -66,7 +66,7 @@ std::string difference(const std::vector<HeldMessage>& all, std::uint64_t mine) 
 std::vector<std::uint64_t> in_order(const HeldMessage& message,
                                     const std::vector<std::uint64_t>& common) {
   std::vector<std::uint64_t> order;
-  std::copy_if(message.winners.begin() + kFirst, message.winners.end(), std::back_inserter(order),
+  std::copy_if(message.places.begin() + kFirst, message.places.end(), std::back_inserter(order),
                [&](std::uint64_t place) { return std::ranges::count(common, place) != 0; });
   return order;
 }
@@ -83,14 +83,14 @@ std::vector<Entrance> meet(const detail::ChoiceDescription& choice, std::string_
   message.about = HeldMessage::About::alternatives;
   std::vector<std::uint64_t> places(contenders.size());
   tell_if_it_throws(options, [&] {
-    message.winners[kAsked] =
+    message.places[kAsked] =
         ranks::short_digest(text_of({"choice", choice.name, std::string(how)}) + text_of(problem)) |
         1;
     std::size_t next = kFirst;
     for (std::size_t i = 0; i < contenders.size(); ++i) {
       if (next == HeldMessage::kPlaces)
         throw UserError(format("{}: ranks compare {} alternatives at most", what, kMost));
-      message.winners[next++] = places[i] = place_of(*contenders[i], mine[i]);
+      message.places[next++] = places[i] = place_of(*contenders[i], mine[i]);
     }
   });
   std::vector<HeldMessage> all;
@@ -103,7 +103,7 @@ std::vector<Entrance> meet(const detail::ChoiceDescription& choice, std::string_
     if (const std::string why = all[r].refusal.get(); !why.empty())
       throw EnvironmentError(format("{}: rank {} gave up: {}", what, r, why));
   for (std::size_t r = 0; r < all.size(); ++r)
-    if (all[r].winners[kAsked] != all[0].winners[kAsked])
+    if (all[r].places[kAsked] != all[0].places[kAsked])
       throw UserError(format("{}: rank {} does not ask for the same as rank 0", what, r));
   std::vector<std::uint64_t> common;
   for (std::size_t i = 0; i < contenders.size(); ++i) {

@@ -62,20 +62,23 @@ enum class StepIsolation : std::uint64_t {
   wants  ///< it is asked to
 };
 
-/// Before the agreement: which winners a rank would use. Its size never changes, however many
-/// problems there are: some share a place.
+/// Before the agreement: what a rank has. Its size never changes, however many problems there are.
 struct HeldMessage {
   static constexpr std::uint64_t kMagic = 0x646c65686e6c696b;  // "kilnheld"
   static constexpr std::size_t kPlaces = 64;
 
   std::uint64_t magic = kMagic;
   std::uint64_t protocol = kProtocol;
-  /// What this rank comes to agree on: winners that it has, or a choice's alternatives.
-  enum class About : std::uint64_t { winners, alternatives } about = About::winners;
-  std::uint64_t retune = 0;                      ///< this rank is asked to measure again
-  std::array<std::uint64_t, kPlaces> winners{};  ///< 0: of a problem there nothing is known
-  std::uint64_t isolation = 0;                   ///< StepIsolation: what it is to do in workers
-  FixedText<112> refusal{};                      ///< why this rank takes no part; empty: it does
+  /// What this rank comes to agree on, and so what its places mean.
+  enum class About : std::uint64_t {
+    winners,      ///< digests of the winners that it would use, of all problems that share a place;
+                  ///< 0: of one of them it knows none (together/tune_together.cpp)
+    alternatives  ///< what a choice is asked for, then its alternatives (choice/meeting.cpp)
+  } about = About::winners;
+  std::uint64_t retune = 0;  ///< this rank is asked to measure again
+  std::array<std::uint64_t, kPlaces> places{};
+  std::uint64_t isolation = 0;  ///< StepIsolation: what it is to do in workers
+  FixedText<112> refusal{};     ///< why this rank takes no part; empty: it does
 };
 static_assert(sizeof(HeldMessage) == 664);
 

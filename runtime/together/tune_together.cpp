@@ -164,9 +164,9 @@ class TogetherRun {
     for (std::size_t s = 0; s < problems_.size(); ++s)
       if (known_[s]) lines[s % HeldMessage::kPlaces] += line_of(s, known_[s]->result);
     for (std::size_t i = 0; i < lines.size(); ++i)
-      mine.winners[i] = ranks::short_digest(lines[i]) | 1;
+      mine.places[i] = ranks::short_digest(lines[i]) | 1;
     for (std::size_t s = 0; s < problems_.size(); ++s)
-      if (!known_[s]) mine.winners[s % HeldMessage::kPlaces] = 0;
+      if (!known_[s]) mine.places[s % HeldMessage::kPlaces] = 0;
     std::vector<HeldMessage> all;
     if (auto failure = exchange_held(communicator_, options_.together, mine, all)) return failure;
     workers_.decide(all);
@@ -178,8 +178,8 @@ class TogetherRun {
         refused_ = {RankFailure::Kind::aborted, {static_cast<int>(r)}, std::move(why)};
       bool lacks = false;
       for (std::size_t i = 0; i < same_.size(); ++i) {
-        lacks = lacks || theirs.winners[i] == 0;
-        same_[i] = same_[i] && theirs.winners[i] != 0 && theirs.winners[i] == mine.winners[i];
+        lacks = lacks || theirs.places[i] == 0;
+        same_[i] = same_[i] && theirs.places[i] != 0 && theirs.places[i] == mine.places[i];
       }
       if (lacks) lacking_ += (lacking_.empty() ? "" : ", ") + std::to_string(r);
     }
