@@ -62,7 +62,7 @@ class Desk {
     try {
       FieldReader fields(request);
       const Ask ask = static_cast<Ask>(fields.integer());
-      if (!bench_ && ask != Ask::share && ask != Ask::reach)
+      if (!bench_ && ask != Ask::share && ask != Ask::reach && ask != Ask::is_there)
         throw BrokenFrame("a request to a worker that has no bench");
       answer.integer(static_cast<std::uint64_t>(Said::done));
       do_as_asked(ask, fields, answer);
@@ -180,7 +180,9 @@ class Desk {
         return reach(fields);
       case Ask::reset:
         for (PeerPart& part : parts_) part.reset();
-        if (bench_) bench_->keep_in_step(true);
+        bench_->keep_in_step(true);
+        return;
+      case Ask::is_there:
         return;
       case Ask::outputs:
         return send_outputs(fields, answer);

@@ -57,6 +57,7 @@ const char* name_of(Ask ask) {
     case Ask::share:
     case Ask::reach:
     case Ask::reset:
+    case Ask::is_there:
       break;
   }
   return "other";

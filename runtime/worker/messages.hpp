@@ -98,6 +98,7 @@ enum class Ask : std::uint64_t {
   share,             ///< answers how others reach its symmetric memory, by group
   reach,             ///< the same of all ranks, by group
   reset,             ///< all flags to 0, of each group
+  is_there,          ///< also where it has no bench
   outputs            ///< draw, argument, whether defined, offset, count; answers bytes
 };
 

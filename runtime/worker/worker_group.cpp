@@ -252,11 +252,10 @@ WorkerGroup::Failure WorkerGroup::form(IsolatedBench* bench, const std::string& 
         reach();
       } catch (...) {
         // What cannot be opened may have gone with this rank's worker: its end is the reason then.
-        if (link_->has_worker()) try {
-            link_->begin_step(kAlone);
-            link_->ask_group(Ask::reset);
-          } catch (const EnvironmentError&) {  // it is there
-          }
+        if (link_->has_worker()) {
+          link_->begin_step(kAlone);
+          link_->ask_group(Ask::is_there);
+        }
         throw;
       }
     });
