@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/device/resource_check.hpp"
 #include "runtime/tune/candidate_space.hpp"
 
 namespace kiln::runtime {
@@ -46,7 +47,7 @@ Values untuned_config(const detail::Tunable& subject, std::span<const std::int64
   if (!kernel || !kernel->untuned_by_cost || !kernel->untuned_by_cost(device.limits)) return fixed;
   const std::vector<Values> listed = subject.configs(problem, device.limits);
   // Nothing is launched, or the author lists nothing: a walk through the whole space would not pay.
-  if (subject.launch(fixed, problem, device.limits).value_or(Launch{}).grid.x == 0 ||
+  if (empty(subject.launch(fixed, problem, device.limits).value_or(Launch{})) ||
       (kernel->configs && listed.empty()))
     return fixed;
   const SearchSpace space = candidate_space(subject, problem, device.limits, listed);

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <set>
 
+#include "runtime/tune/best_guess.hpp"
 #include "tuner_fixture.hpp"
 
 using namespace kiln;
@@ -67,6 +68,22 @@ TEST_CASE("what runs untuned is measured before all else, and leaves only for wh
     bench.seconds(7, 0.9 * kMs);
     CHECK(tune(bench, kernel).winner().config == Values{7, 0});
   }
+}
+
+TEST_CASE("where nothing is launched, no space is walked for what runs untuned",
+          "[runtime][tuner]") {
+  Bench bench;
+  KernelDefinition kernel = doubling(up_to(200), 100);
+  int guesses = 0;
+  kernel.cost = [&](auto, auto, const auto&) { return ++guesses * 1e-3; };
+  kernel.untuned_by_cost = [](const auto&) { return true; };
+  const unsigned empty = GENERATE(0, 1, 2);
+  kernel.launch = [empty](auto, auto) {
+    return Launch{{empty != 0, empty != 1, empty != 2}, {32}, 0};
+  };
+  const Values problem{64};
+  CHECK(runtime::untuned_config(kernel, problem, bench.device->info()) == Values{100, 0});
+  CHECK(guesses == 0);
 }
 
 TEST_CASE("a request to stop leaves the best so far", "[runtime][tuner]") {
