@@ -1,5 +1,5 @@
 // A lock file, which tells other processes which one is making an entry. It only saves work:
-// correctness does not depend on it, and one acquire() never waits for longer than a deadline.
+// correctness does not depend on it, and one acquire() waits for LockTimes::longest at most.
 //
 //   <directory>/v1/locks/<hex>.lock     text: host, process, a random word, a count of heartbeats
 #pragma once

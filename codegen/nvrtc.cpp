@@ -177,8 +177,8 @@ struct NvrtcCompiler::Impl {
     for (const std::string& dir : source.include_dirs) all.push_back("--include-path=" + dir);
     all.insert(all.end(), options.begin(), options.end());
     for (const std::string& dir : nvrtc->include_dirs) all.push_back("--include-path=" + dir);
-    const bool has_no_cache = nvrtc->major > 12 || nvrtc->minor >= 9;
-    if (has_no_cache && !use_nvrtc_cache) all.emplace_back("--no-cache");
+    const bool knows_no_cache = nvrtc->major > 12 || (nvrtc->major == 12 && nvrtc->minor >= 9);
+    if (knows_no_cache && !use_nvrtc_cache) all.emplace_back("--no-cache");
     all.emplace_back(kReport);
     return all;
   }

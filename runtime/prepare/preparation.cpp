@@ -62,7 +62,6 @@ struct Preparation::State {
         forward_(options_.stop, [this] { stop_.request_stop(); }),
         thread_([this] { run(); }) {}
 
-  /// Last: it uses what is above, and ends before that.
   void cancel() noexcept { stop_.request_stop(); }
 
   PrepareProgress progress() const {
@@ -122,7 +121,7 @@ struct Preparation::State {
   std::optional<PrepareReport> report_;
   std::exception_ptr failure_;
   std::stop_callback<std::function<void()>> forward_;
-  std::jthread thread_;
+  std::jthread thread_;  ///< last: it uses what is above, and ends before that
 };
 
 Preparation::Preparation(std::unique_ptr<State> state) : state_(std::move(state)) {}

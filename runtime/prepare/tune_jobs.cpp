@@ -94,13 +94,6 @@ Asked ask(detail::Engine& engine, std::span<const runtime::HandleProblem> jobs,
   return asked;
 }
 
-/// Launches of this problem do not ask the ranks: they have gone on without this one.
-void remember_absence(const detail::Engine& engine, const runtime::HandleProblem& job,
-                      const TuneOptions& options, const std::exception_ptr& why) {
-  runtime::remember_absence(engine, job.handle->problems(), job.handle->definition(), job.problem,
-                            options, why);
-}
-
 /// One result for each job, and what keeps this rank from a part of those that another job stood
 /// for: the others have agreed on them by themselves.
 std::vector<TuneResult> agree_on_all(detail::Engine& engine,
@@ -148,7 +141,8 @@ std::vector<TuneResult> agree_on_all(detail::Engine& engine,
       announce_absence(options, "it cannot tell whether another kernel's config suits its own");
       for (const std::size_t j : others) {
         all.failures[j] = thrown;
-        kiln::remember_absence(engine, jobs[j], options, thrown);
+        remember_absence(engine, jobs[j].handle->problems(), jobs[j].handle->definition(),
+                         jobs[j].problem, options, thrown);
       }
       break;
     }
@@ -170,7 +164,8 @@ runtime::Agreed runtime::tune_together_and_use(detail::Engine& engine,
     results = agree_on_all(engine, jobs, options, may_measure, all);
   } catch (...) {
     const std::exception_ptr why = std::current_exception();
-    for (const HandleProblem& job : jobs) kiln::remember_absence(engine, job, options, why);
+    for (const auto& [handle, problem] : jobs)
+      remember_absence(engine, handle->problems(), handle->definition(), problem, options, why);
     throw;
   }
   // Everything is agreed. If one kernel fails here, this rank must not ask the others about the
@@ -223,8 +218,12 @@ std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
         }
       },
       [&](const std::exception_ptr& why) {
-        for (const TuneJob& job : jobs)
-          if (owned(job)) remember_absence(*engine_, problem_of(job), options, why);
+        for (const TuneJob& job : jobs) {
+          if (!owned(job)) continue;
+          const auto [handle, problem] = problem_of(job);
+          runtime::remember_absence(*engine_, handle->problems(), handle->definition(), problem,
+                                    options, why);
+        }
       });
   if (jobs.empty()) {
     runtime::announce_absence(options, "it has no job");

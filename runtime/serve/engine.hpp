@@ -25,7 +25,7 @@ class KernelMaker;
 namespace kiln::detail {
 
 /// Thread-safe.
-class Engine : public std::enable_shared_from_this<Engine> {
+class Engine {
  public:
   /// In mode background see make_engine().
   Engine(RuntimeOptions options, std::shared_ptr<runtime::Device> device,

@@ -71,25 +71,6 @@ class KernelHandle final : public runtime::ServedHandle {
     return ready;
   }
 
-  /// Though more may be loaded then than the runtime may have.
-  Ready make_ready_unbounded(std::span<const std::int64_t> problem) {
-    if (const auto sealed = engine_->serving().sealed())
-      return provisions_.unprepared(problem, *sealed);
-    // A launch does not look again for what was missing a moment ago.
-    if (const auto lacking = problems_.missing(problem)) return skip_or_throw(*lacking);
-    const RuntimeOptions& options = engine_->options();
-    const bool ranks = together();
-    if (may_not_ask(problem)) return current(problem);
-    if (ranks || fixed_ || options.mode == Mode::collect || options.mode == Mode::background ||
-        options.while_busy == WhileBusy::wait)
-      return launched(problem, make(problem));
-    // While anything is being tuned, a launch that has a stand-in does not look for more.
-    if (engine_->busy())
-      if (Ready served = problems_.served(problem, Standing::meanwhile)) return served;
-    const auto outcome = problems_.try_make(problem, [&] { return obtain(problem); });
-    return outcome ? launched(problem, *outcome) : ready_or_throw(untuned_meanwhile(problem));
-  }
-
   Ready make_ready(std::span<const std::int64_t> problem, Stream stream) override {
     if (!engine_->device()->capturing(stream)) return make_ready(problem);
     // As outside a capture, what was found missing is not looked for again, and no stand-in
@@ -275,6 +256,25 @@ class KernelHandle final : public runtime::ServedHandle {
   }
 
  private:
+  /// As make_ready(), but more may be loaded then than the runtime may have.
+  Ready make_ready_unbounded(std::span<const std::int64_t> problem) {
+    if (const auto sealed = engine_->serving().sealed())
+      return provisions_.unprepared(problem, *sealed);
+    // A launch does not look again for what was missing a moment ago.
+    if (const auto lacking = problems_.missing(problem)) return skip_or_throw(*lacking);
+    const RuntimeOptions& options = engine_->options();
+    const bool ranks = together();
+    if (may_not_ask(problem)) return current(problem);
+    if (ranks || fixed_ || options.mode == Mode::collect || options.mode == Mode::background ||
+        options.while_busy == WhileBusy::wait)
+      return launched(problem, make(problem));
+    // While anything is being tuned, a launch that has a stand-in does not look for more.
+    if (engine_->busy())
+      if (Ready served = problems_.served(problem, Standing::meanwhile)) return served;
+    const auto outcome = problems_.try_make(problem, [&] { return obtain(problem); });
+    return outcome ? launched(problem, *outcome) : ready_or_throw(untuned_meanwhile(problem));
+  }
+
   using Problems = runtime::Problems;
   using Standing = runtime::Standing;
 

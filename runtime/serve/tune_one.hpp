@@ -56,11 +56,11 @@ enum class Taken {
 Taken taken_of(Ending ending, bool held);
 
 /// Every explicit tuning of a kernel's problem ends here, and with ranks every launch's; functions,
-/// choices and regions, which remember what they use elsewhere, ask taken_of(). Where the
-/// runtime has ranks, what came of it is remembered for launches, which ask no rank again: a
-/// choice, or that there is none (until one is found). What is used already stays where the ranks
-/// came to nothing: one that took no part goes on with it. So does the default where no more
-/// agreements are remembered.
+/// choices and regions, which remember what they use elsewhere, ask taken_of(). Where the runtime
+/// has ranks, launches ask none of them again, so this remembers for them:
+///   chosen    that config; `kept`, with a warning, where no more agreements are remembered
+///   kept      nothing: what is in use or agreed on stays
+///   unusable  that there is none, until one is found; nothing where something is in use
 Taken take_outcome(detail::Engine& engine, Problems& problems, const KernelDefinition& kernel,
                    const TuneOutcome& tuned, const TuneOptions& options);
 

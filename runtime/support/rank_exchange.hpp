@@ -51,7 +51,6 @@ class Exchange {
 
   int rank() const noexcept { return ranks_->rank(); }
   int size() const noexcept { return ranks_->size(); }
-  bool broken() const noexcept { return broken_; }
   auto turn() { return ranks_->turn(); }
 
   /// By rank. @throws EnvironmentError naming the ranks at fault

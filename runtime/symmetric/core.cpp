@@ -352,7 +352,8 @@ void SymmetricCore::close() {
 
 std::string SymmetricCore::release(Deadline deadline) {
   std::string failure = runtime::failure_of([&] { gather_for(Meeting::close, deadline); });
-  let_go();  // no rank's kernels use it any more
+  // This rank's kernels use nothing of it any more (a @pre); those of others, where none has failed.
+  let_go();
   if (failure.empty())
     failure = runtime::failure_of([&] { gather_for(Meeting::unmapped, deadline); });
   if (!failure.empty() && own_ && scope_ == PeerScope::machine) own_->data->keep_forever();

@@ -27,8 +27,8 @@ class DrawnData {
   /// The kernel must live until the data are taken or dropped.
   void begin(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
              std::uint64_t seed);
-  /// What was begun for exactly this kernel, or is there already; not valid: nothing. It may still
-  /// be drawn, and may have thrown.
+  /// What was begun for this kernel, problem and seed, which may still be at work and may have
+  /// thrown; not valid: nothing was.
   Draws take(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
              std::uint64_t seed);
   /// Waits for what is being drawn.
