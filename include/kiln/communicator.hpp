@@ -69,8 +69,8 @@ enum class Reduction {
 /// the transport can tell, else at the deadline; the caller then aborts. After its first failure or
 /// abort an end is broken: each further call on it fails at once, so no other rank can finish one
 /// either. It is NOT promised that a call fails on all ranks or on none: the rank that dies in the
-/// middle of a call may have reached some and not others. runtime/ranks/agreement.hpp explains what
-/// follows from that and what `settle` is for.
+/// middle of a call may have reached some and not others. Ranks that know different things of
+/// the last call come to one answer by `settle`, where the transport has it (docs/ranks.md).
 ///
 /// Thread safety: one thread at a time; `abort` may be called from any thread.
 class Communicator {

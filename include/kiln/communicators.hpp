@@ -26,8 +26,8 @@ std::vector<std::unique_ptr<Communicator>> thread_communicators(int size);
 /// can start MPI only once, so opening another end afterwards is refused.
 ///
 /// The deadline does not cover MPI_Init, which has none: a rank that dies there is left to the
-/// launcher. A failure names the ranks that do not answer a roll call. Where the program has started
-/// MPI for one thread (less than MPI_THREAD_SERIALIZED), a call on another thread fails, and `abort`
+/// launcher. A failure names the ranks that do not answer a roll call. Where the program has begun
+/// MPI for one thread (less than MPI_THREAD_SERIALIZED), calls on another thread fail, and `abort`
 /// there is not told to the others; Kiln starts it with MPI_THREAD_MULTIPLE. After a failure MPI
 /// cannot be shut down cleanly, so it is not, and the process must leave by `_exit`. To survive the
 /// death of a rank, the job must have been started with recovery (`mpirun --enable-recovery`).

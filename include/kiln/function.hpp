@@ -116,11 +116,11 @@ class TunedFunction;
 
 /// A function whose knobs are chosen per problem, once, and then only looked up. Copies share
 /// everything. May be called from several threads at once; without ranks also while another thread
-/// tunes. A call of a known problem takes no lock and allocates nothing. A function that calls
-/// itself while it is tuned uses what is known, or the default; while ranks tune it together, so
-/// does whatever it calls that the ranks would have to choose for. On a stream that is being
-/// captured nothing is looked up in the store, measured or agreed on: a call of a problem that is
-/// not known yet is a CaptureError there, before the function runs.
+/// tunes. A call of a known problem takes no lock and allocates nothing; through `with` it may. A
+/// function that calls itself while it is tuned uses what is known, or the default; while ranks
+/// tune it together, so does all it calls that the ranks would have to choose for. On a stream that
+/// is being captured nothing is looked up in the store, measured or agreed on: a call of a problem
+/// that is not known yet is a CaptureError there, before the function runs.
 template <Reflected Knobs, Reflected Problem, class... Args>
 class TunedFunction<Knobs, Problem, void(Args...)> {
  public:

@@ -170,8 +170,8 @@ class DynamicTuned {
   /// What the store remembers of this problem; nothing is compiled or measured. Nothing when it has
   /// no record, or one of another space.
   std::optional<TuneResult> known(const Values& problem) const;
-  /// Launches what is in use for this exact problem, or else the best that is known without
-  /// measuring, on data of its own. Compares the outputs with the reference, or asks the kernel's
+  /// Launches, on data of exactly this problem, what is in use for its bucket, else the best that
+  /// is known without measuring. Compares the outputs with the reference, or asks the kernel's
   /// check. A kernel that changes an input or writes outside its arrays is wrong. @throws UserError
   /// when the kernel has no workload, or neither reference nor check.
   Verification verify(const Values& problem, std::uint64_t seed = 2) const;

@@ -34,8 +34,8 @@ struct KeyField {
 };
 
 /// Everything that determines a binary or a record, and the digest over all of it. The first fields
-/// say what is wanted and are known anywhere; those after KeyBuilder::made_with() say what it was
-/// made with (source, compiler), which a machine without sources or compilers cannot tell.
+/// (`portable_fields`) say what is wanted and are known anywhere; the others say what it was made
+/// with (source, compiler), which a machine without sources or compilers cannot tell.
 struct Key {
   Digest digest{};
   Digest portable{};  ///< over what is wanted alone; equal to `digest` if nothing else is there

@@ -1,4 +1,4 @@
-// Where Kiln's messages go: to the caller's sink, and nowhere else.
+// Where Kiln's messages go: to the caller's sink; without one, where RuntimeOptions::log says.
 //
 //   options.log = [](kiln::LogLevel level, std::string_view text) { my_logger(level, text); };
 #pragma once
@@ -13,7 +13,8 @@ namespace kiln {
 enum class LogLevel { debug, info, warning, error };
 
 /// Called with one complete message, without a trailing newline. Kiln may call it from any thread,
-/// also from several at once: a sink does its own locking and must not throw. Empty: silence.
+/// also from several at once: a sink does its own locking and must not throw. Empty: silence,
+/// but for RuntimeOptions::log.
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
 }  // namespace kiln

@@ -104,7 +104,8 @@ struct PrepareOptions {
   std::function<void(const PrepareProgress&)> progress{};  ///< on the thread that prepares
 };
 
-/// A preparation on a thread of its own. Move-only. The destructor cancels it and waits.
+/// A preparation on a thread of its own. Move-only: what was moved from may only be cancelled,
+/// assigned to and destroyed. The destructor cancels it and waits.
 class Preparation {
  public:
   Preparation(Preparation&&) noexcept;

@@ -41,10 +41,10 @@ struct RankOptions {
   bool lockstep = false;
   /// With `lockstep`: called for each candidate, with the function that makes all of its launches;
   /// in a region, called for each run. It may end kernels that wait for each other in vain, and
-  /// throws then: the candidate is `hung`; of a region's run it is found out which candidate was to
-  /// blame. What it throws before it has called the function is this rank's failure. Either all
-  /// ranks have one or none has (SymmetricMemory::guard); outside of regions one without `lockstep`
-  /// is a UserError. Candidates in workers do without. Empty: nothing ends those in this process.
+  /// throws then: the candidate is `hung`; a region finds out which candidate of the run that was.
+  /// What it throws before it has called the function is this rank's failure. All ranks have a
+  /// guard (SymmetricMemory::guard) or none has; a guard without `lockstep` is a UserError, but for
+  /// regions. Candidates in workers need none. Empty: nothing ends candidates in this process.
   std::function<void(const std::function<void()>& launches)> guard{};
   int leader = 0;
   /// Sharding times each candidate on one rank. Of a problem whose candidates several ranks have,

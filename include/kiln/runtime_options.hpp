@@ -15,7 +15,8 @@
 
 namespace kiln {
 
-/// What a launch does for a problem without a record. A record is used in every mode.
+/// What a launch does for a problem without a record. A record is used in every mode; by ranks in
+/// mode background, what they have agreed on, in a commit or a tuning, takes its place.
 enum class Mode {
   tune_now,    ///< tune it, then launch
   background,  ///< launch the untuned config, and tune behind the launches while the program allows
@@ -47,8 +48,8 @@ struct RuntimeOptions {
   std::string device = "auto";  ///< `auto`, `host`, `cuda`, `cuda:N`, `recorded:FILE`
   StoreOptions store;
   LogSink log;  ///< empty: to $KILN_LOG_FILE or, with $KILN_LOG_LEVEL, standard error; else silence
-  TuneOptions tuning;          ///< of launches that tune; its `ranks` choose together in every mode
-  std::optional<Mode> mode{};  ///< empty: $KILN_MODE, else by $KILN_TUNE, else tune_now
+  TuneOptions tuning;            ///< of launches that tune; its `ranks` choose together
+  std::optional<Mode> mode{};    ///< empty: $KILN_MODE, else by $KILN_TUNE, else tune_now
   BackgroundOptions background;  ///< in mode background
   WhileBusy while_busy = WhileBusy::wait;
   /// 0: $KILN_COMPILE_THREADS, else one per core that this process may use. The ranks of this host
@@ -72,10 +73,10 @@ struct RuntimeOptions {
   /// and workspaces of launches are the program's own and may use them. Empty: $KILN_RESERVE
   /// (bytes, or with K, M, G, T), else 0.
   std::optional<std::uint64_t> reserve_bytes{};
-  /// The most problems that the handle of a kernel or a choice holds. If launches bring in more, an eighth of them
-  /// leaves: approximately those that have not been launched for the longest time. The next launch
-  /// of one is that of a new problem. Problems that Runtime::prepare has made ready, that a region
-  /// chose for, that a Bound uses, or that are being made or measured stay, as do all when sealed.
+  /// The most problems that the handle of a kernel or a choice holds. If launches bring in more, an
+  /// eighth of them leaves: about those that have not been launched for the longest time. The next
+  /// launch of one is that of a new problem. Problems that Runtime::prepare made ready, a region
+  /// has chosen for or a Bound uses, or that are being made or measured stay, as do all when sealed.
   /// Where there is a bound, kernels that another config has replaced are unloaded, too, and a
   /// graph needs Runtime::retain for what it launches. 0: no bound. Empty: 65,536 on the host
   /// device; none on devices that capture graphs.

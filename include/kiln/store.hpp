@@ -84,7 +84,7 @@ struct StoreStatistics {
 
   std::uint64_t memory_hits = 0;    ///< looked up and found in memory
   std::uint64_t disk_hits = 0;      ///< looked up and found on disk
-  std::uint64_t misses = 0;         ///< looked up and not found, whatever the cause
+  std::uint64_t misses = 0;         ///< not found by the whole key (root_hits may have it)
   std::uint64_t damaged = 0;        ///< misses because an entry was there but not whole
   std::uint64_t repaired = 0;       ///< damaged entries replaced by whole ones
   std::uint64_t writes = 0;         ///< entries published

@@ -27,12 +27,12 @@ class Communicator;
 
 /// Where a kernel's candidates run while they are tuned: in this process, where one that faults
 /// costs a CUDA device or, on the host device, the program; or in a worker, a process of Kiln's
-/// own, where it costs that process. Tuned functions, regions, and kernels that ranks run in step
-/// stay in this process.
+/// own, where it costs that process. Callables (functions with knobs, alternatives of choices) and
+/// regions stay in this process.
 enum class Isolation {
   off,          ///< in this process
-  after_fault,  ///< in this process, until a candidate of the problem has faulted, in this process
-                ///< or in an earlier one on the same store; from then on in a worker
+  after_fault,  ///< in this process, until a candidate of the problem has faulted, in it or in an
+                ///< earlier one on the same store; then in a worker, but with ranks only in step
   always        ///< in a worker
 };
 
@@ -77,14 +77,15 @@ struct TuneOptions {
   std::optional<double> max_seconds{};
   double target_seconds = 0;  ///< per launch: good enough; 0: none
   /// Seconds that a candidate which runs in a worker (Isolation) may take for one verification or
-  /// one sample; then it is `hung`. 0: `$KILN_CANDIDATE_SECONDS`; if that is not set, 30, or 20
-  /// times the longest verification or sample so far if that is more, and 300 while there is none.
-  /// A candidate that `max_seconds` cuts off before that, once another one has ended, is left
-  /// untried (`Candidate::cut_seconds`). Callables (functions with knobs, alternatives of choices)
-  /// run in this process, where nothing can end them. One that takes longer is reported while it
-  /// runs: in the log, in `progress`, in the metrics. Where the limit is given, here or by the
-  /// variable, it is `hung` from then on, even if it returns, and on record at once, so that no
-  /// later process calls it. Kernels that run in this process have no such limit.
+  /// one sample; in step with other ranks, for all of its launches. Then it is `hung`. 0:
+  /// `$KILN_CANDIDATE_SECONDS`; if that is not set, 20 in step, else 30, or 20 times the longest
+  /// verification or sample so far if that is more, and 300 while there is none. A candidate that
+  /// `max_seconds` cuts off before that, once another one has ended, is left untried
+  /// (`Candidate::cut_seconds`). Callables run in this process, where nothing ends them. One that
+  /// takes longer is reported while it runs: in the log, in `progress`, in the metrics. Where the
+  /// limit is given, here or by the variable, it is `hung` from then on, even if it returns, and on
+  /// record at once, so that no later process calls it. Kernels that run in this process have no
+  /// such limit.
   double candidate_seconds = 0;
   bool cold_cache = true;  ///< no launch finds its data in the device's last-level cache
   /// Timed launches overlap where they are described as programmatic (Launch::programmatic): for

@@ -352,7 +352,7 @@ void SymmetricCore::close() {
 
 std::string SymmetricCore::release(Deadline deadline) {
   std::string failure = runtime::failure_of([&] { gather_for(Meeting::close, deadline); });
-  // This rank's kernels use nothing of it any more (a @pre); those of others, where none has failed.
+  // No kernel of this rank uses it any more (a @pre); none of others, unless this has failed.
   let_go();
   if (failure.empty())
     failure = runtime::failure_of([&] { gather_for(Meeting::unmapped, deadline); });

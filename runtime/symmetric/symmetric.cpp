@@ -43,9 +43,8 @@ std::optional<PeerStall> SymmetricMemory::stalled() const { return held(core_).s
 void SymmetricMemory::barrier() const { held(core_).barrier(); }
 void SymmetricMemory::reset() const { held(core_).reset(); }
 std::function<void(const std::function<void()>&)> SymmetricMemory::guard(double asked) const {
-  constexpr double kUsual = 20;
   const double known = runtime::candidate_seconds(asked);
-  const double seconds = known > 0 ? known : kUsual;
+  const double seconds = known > 0 ? known : runtime::kStepCandidateSeconds;
   return [this, seconds](const std::function<void()>& launches) {
     held(core_).guarded(seconds, launches);
   };

@@ -149,8 +149,8 @@ void KernelMaker::isolate_in_step(const std::shared_ptr<Communicator>& ranks,
   drop_bench();
   ranks_ = ranks;
   GroupSeconds seconds{.step = options.step_seconds, .make = options.tune_seconds};
-  constexpr double kUsualSeconds = 20;  // as SymmetricMemory::guard
-  seconds.candidate = worker_.candidate_seconds > 0 ? worker_.candidate_seconds : kUsualSeconds;
+  seconds.candidate =
+      worker_.candidate_seconds > 0 ? worker_.candidate_seconds : kStepCandidateSeconds;
   group_ = std::make_unique<WorkerGroup>(ranks, seconds);
   isolated_ = true;
 }

@@ -37,6 +37,9 @@ struct WorkerOptions {
 /// seconds
 double candidate_seconds(double asked);
 
+/// What all launches of a candidate that ranks run in step may take together, where nobody says.
+inline constexpr double kStepCandidateSeconds = 20;
+
 /// @throws likewise
 WorkerOptions worker_options(const TuneOptions& tuning);
 

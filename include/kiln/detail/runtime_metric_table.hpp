@@ -52,7 +52,8 @@ inline constexpr RuntimeMetric kRuntimeMetrics[] = {
      &RuntimeMetrics::candidates_total},
     {"kiln_store_lookups_total", RuntimeMetric::Type::counter, "", "level,result",
      "look-ups in the store: `hit` in level `memory`, `disk` or `roots`, or `miss` in `all`; a "
-     "`damaged` file on `disk` is counted besides what the look-up came to",
+     "`damaged` file on `disk`, and a `miss` by the whole key of what a root has by its portable "
+     "half, are counted besides what the look-up came to",
      &RuntimeMetrics::store_lookups_total},
     {"kiln_store_bytes", RuntimeMetric::Type::gauge, "bytes", "", "the size of the writable store",
      &RuntimeMetrics::store_bytes},
