@@ -87,6 +87,8 @@ class ProcessPool {
   void exchange(Process& process);
   void take_answers(Process& process);
   void lose(Process& process, const std::string& why, bool at_once);
+  void let_go();
+  void lose_jobs(Process& process, const std::string& how, bool blameless);
   void lose(Job& job, bool blameless, const std::string& reason);
   void expire();
   void give_up(const std::string& reason);

@@ -8,6 +8,7 @@
 
 #include "findings.hpp"
 #include "process_fixture.hpp"
+#include "tracer.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
@@ -110,6 +111,22 @@ TEST_CASE("what is beside a candidate that ends the process is compiled", "[runt
   CHECK(findings.wrong() == "");
   CHECK(failed == 9);
   CHECK(bench.here->asked == 0);
+}
+
+TEST_CASE("a killed process that stays holds nothing up", "[runtime][processes]") {
+  const ProcessBench bench({.limit = 2});
+  CHECK(bench.outcome("one") == "one");
+  const pid_t stays = bench.processes().at(0);
+  const Tracer tracer(stays);
+  if (!tracer.traces()) KILN_SKIP("no process may be traced here");
+  const auto begin = std::chrono::steady_clock::now();
+  CHECK(has(bench.outcome("loop"), "it took more than 2 s"));
+  CHECK(bench.outcome("goes on") == "goes on");
+  // It is looked at for ten seconds from when it was killed.
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
+  const std::vector<pid_t> processes = bench.processes();
+  CHECK(processes.size() == 2);
+  CHECK(processes.at(0) == stays);
 }
 
 TEST_CASE("a process that is killed from outside costs a second try", "[runtime][processes]") {
