@@ -75,6 +75,8 @@ ProcessPool::~ProcessPool() {
     // In a fork of the program: the thread does not exist, and the processes belong to the parent.
     if (keeper_.joinable()) keeper_.detach();
     for (auto& process : processes_) static_cast<void>(process.release());
+    // Its destructor would wait for the threads that waited in the program.
+    static_cast<void>(finished_.release());
     return;
   }
   {
@@ -89,6 +91,7 @@ ProcessPool::~ProcessPool() {
 }
 
 std::vector<pid_t> ProcessPool::processes() const {
+  if (process_.is_forked()) return {};
   const std::lock_guard lock(mutex_);
   std::vector<pid_t> ids;
   for (const auto& process : processes_) ids.push_back(process->child.id());
@@ -108,7 +111,7 @@ ProcessPool::Outcome ProcessPool::run(std::vector<std::byte> request) {
   job.id = next_id_++;
   waiting_.push_back(&job);
   wake();
-  finished_.wait(lock, [&] { return job.outcome.has_value(); });
+  finished_->wait(lock, [&] { return job.outcome.has_value(); });
   return *std::move(job.outcome);
 }
 
@@ -127,7 +130,7 @@ void ProcessPool::wake() const {
 
 void ProcessPool::finish(Job& job, Outcome outcome) {
   job.outcome = std::move(outcome);
-  finished_.notify_all();
+  finished_->notify_all();
 }
 
 void ProcessPool::keep() {

@@ -279,6 +279,27 @@ TEST_CASE("a fork of the program compiles by itself, and leaves the processes al
   CHECK(bench->outcome("three") == "three");
 }
 
+TEST_CASE("a fork of the program lets processes go that are waited for in the program",
+          "[runtime][processes]") {
+  ProcessBench bench;
+  std::string outcome;
+  std::jthread waiting([&] { outcome = bench.outcome("sleep 1000"); });
+  within(20, [&] { return bench.processes().size() == 1; });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it waits now
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    const bool none = bench.processes().empty();
+    bench.compiler.reset();
+    ::_exit(none ? 0 : 1);
+  }
+  int status = -1;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  waiting.join();
+  CHECK(outcome == "sleep 1000");
+}
+
 TEST_CASE("a program that takes every child's end still learns of failures",
           "[runtime][processes]") {
   struct sigaction take{}, before{};
