@@ -174,7 +174,7 @@ ChoiceTuner::Parts ChoiceTuner::tune_alone_each(const Field& field, const Proble
     parts.complete = parts.complete && searched && tuned.complete;
     parts.changed = parts.changed || tuned.changed;
     parts.kernels[i] = std::move(tuned.kernel);
-    parts.empty = tuned.empty;
+    parts.empty = parts.empty || tuned.empty;
   }
   return parts;
 }
