@@ -4,10 +4,6 @@
 
 namespace kiln::runtime {
 
-ShortText::ShortText(std::string_view text) noexcept {
-  std::copy_n(text.begin(), std::min(text.size(), characters.size() - 1), characters.begin());
-}
-
 void Exchange::gather(std::span<const std::byte> mine, std::span<std::byte> all,
                       Deadline deadline) {
   if (broken_) throw EnvironmentError(subject_ + ": its ranks have lost each other before");
