@@ -34,10 +34,10 @@ std::string failure_of(const Step& step) {
 
 /// Gathers what all ranks say. After the first failure the communicator is aborted, and each
 /// further call fails.
-class Exchange {
+class RankExchange {
  public:
   /// @param subject what it is about, for errors
-  Exchange(std::shared_ptr<Communicator> ranks, std::string subject)
+  RankExchange(std::shared_ptr<Communicator> ranks, std::string subject)
       : ranks_(std::move(ranks)), subject_(std::move(subject)) {}
 
   int rank() const noexcept { return ranks_->rank(); }
