@@ -114,12 +114,28 @@ struct IncludeCache::Impl {
 IncludeCache::IncludeCache(int settle_seconds) : impl_(std::make_unique<Impl>(settle_seconds)) {}
 IncludeCache::~IncludeCache() = default;
 
+struct FilesSeen::Impl {
+  explicit Impl(IncludeCache::Impl& cache_) : cache(cache_) {}
+
+  const std::shared_ptr<const ScannedFile>& load(const std::string& path) {
+    const auto [seen, first] = files.try_emplace(path);
+    if (first) seen->second = cache.load(path);
+    return seen->second;
+  }
+
+  IncludeCache::Impl& cache;
+  std::unordered_map<std::string, std::shared_ptr<const ScannedFile>> files;  ///< null: absent
+};
+
+FilesSeen::FilesSeen(IncludeCache& cache) : impl_(std::make_unique<Impl>(cache.impl())) {}
+FilesSeen::~FilesSeen() = default;
+
 namespace {
 
 class Traversal {
  public:
-  Traversal(const IncludeContext& context, IncludeCache::Impl& cache)
-      : context_(context), cache_(cache), macros_(context.macros) {}
+  Traversal(const IncludeContext& context, FilesSeen::Impl& files)
+      : context_(context), files_(files), macros_(context.macros) {}
 
   IncludeClosure run(std::string_view text) {
     append("kiln include closure 1");
@@ -247,15 +263,15 @@ class Traversal {
 
   Found resolve(char delimiter, const std::string& name, const Place& place, bool next) {
     if (name.empty()) return {};
-    if (name[0] == '/') return {cache_.load(name), name, -1};
+    if (name[0] == '/') return {files_.load(name), name, -1};
     if (delimiter == '"' && !next) {
       const std::string path = place.folder + "/" + name;
-      if (auto file = cache_.load(path)) return {std::move(file), path, place.dir};
+      if (const auto& file = files_.load(path)) return {file, path, place.dir};
     }
     for (int i = next ? place.dir + 1 : 0; i < static_cast<int>(context_.include_dirs.size());
          ++i) {
       const std::string path = context_.include_dirs[static_cast<std::size_t>(i)] + "/" + name;
-      if (auto file = cache_.load(path)) return {std::move(file), path, i};
+      if (const auto& file = files_.load(path)) return {file, path, i};
     }
     return {};
   }
@@ -354,7 +370,7 @@ class Traversal {
   }
 
   const IncludeContext& context_;
-  IncludeCache::Impl& cache_;
+  FilesSeen::Impl& files_;
   KnownMacros macros_;
   int generation_ = 0;  ///< how many macros have become unknown
   std::string encoded_;
@@ -370,8 +386,8 @@ class Traversal {
 }  // namespace
 
 IncludeClosure include_closure(std::string_view text, const IncludeContext& context,
-                               IncludeCache& cache) {
-  return Traversal(context, cache.impl()).run(text);
+                               const FilesSeen& files) {
+  return Traversal(context, files.impl()).run(text);
 }
 
 }  // namespace kiln::codegen

@@ -73,6 +73,23 @@ class IncludeCache {
   std::unique_ptr<Impl> impl_;
 };
 
+/// Files as they were when they were first asked for: closures that share one, as those of one
+/// instance do, look at each path once, and are of one moment. For one thread.
+class FilesSeen {
+ public:
+  /// The cache must outlive it.
+  FilesSeen(IncludeCache& cache);  // NOLINT: a closure may have one for itself
+  ~FilesSeen();
+  FilesSeen(const FilesSeen&) = delete;
+  FilesSeen& operator=(const FilesSeen&) = delete;
+
+  struct Impl;
+  Impl& impl() const { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
 /// Follows every include that the compiler might. Branches are skipped only if their condition is
 /// certainly false under `context.macros`; a #define or #undef of one of those macros makes it
 /// unknown from there on. `#include MACRO` follows every value the macro is given anywhere. The
@@ -80,6 +97,6 @@ class IncludeCache {
 /// found (or that there was none): not over paths, so equal trees in different places agree.
 /// Unreadable files count as absent; nothing is thrown for them.
 IncludeClosure include_closure(std::string_view text, const IncludeContext& context,
-                               IncludeCache& cache);
+                               const FilesSeen& files);
 
 }  // namespace kiln::codegen

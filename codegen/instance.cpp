@@ -26,7 +26,10 @@ std::string template_text(const KernelDefinition& kernel) {
   if (!in || std::filesystem::is_directory(kernel.source.file, error))  // which opens, too
     throw UserError(format("kernel {}: the template {} cannot be read", kernel.name,
                            kernel.source.file.string()));
-  return {std::istreambuf_iterator<char>(in), {}};
+  std::string text;
+  for (char part[1 << 14]; in.read(part, sizeof part), in.gcount() > 0;)
+    text.append(part, static_cast<std::size_t>(in.gcount()));
+  return text;
 }
 
 std::string literal(const Parameter& parameter, const std::string& type_of, std::int64_t value) {
@@ -224,26 +227,26 @@ Source describe_source(const KernelDefinition& kernel, std::span<const std::int6
 }  // namespace
 
 Source make_source(const KernelDefinition& kernel, std::span<const std::int64_t> config,
-                   const Target& target, const Compiler& compiler, IncludeCache& cache) {
+                   const Target& target, const Compiler& compiler, const FilesSeen& files) {
   Source source = describe_source(kernel, config);
   for (const std::string& line : source.definitions) source.text += line + "\n";
   if (!source.text.empty()) source.text += format("#line 1 \"{}\"\n", source.path);
   source.text += template_text(kernel) + check_of_macros(kernel, config);
   const IncludeClosure closure =
-      include_closure(source.text, own_context(kernel, source, compiler.includes(target)), cache);
+      include_closure(source.text, own_context(kernel, source, compiler.includes(target)), files);
   source.closure = closure.digest;
   source.cacheable = closure.complete;
   return source;
 }
 
 std::optional<KernelSource> read_kernel_source(const KernelDefinition& kernel,
-                                               IncludeCache& cache) try {
+                                               const FilesSeen& files) try {
   Source source;
   source.path = shown_path(kernel);
   source.options = kernel.source.options;
   source.include_dirs = own_folders(kernel);
   IncludeClosure closure =
-      include_closure(template_text(kernel), own_context(kernel, source, {}), cache);
+      include_closure(template_text(kernel), own_context(kernel, source, {}), files);
   KernelSource read{closure.digest};
   if (!closure.complete) read.unfollowed = std::move(closure.unresolved.front());
   return read;
@@ -251,8 +254,8 @@ std::optional<KernelSource> read_kernel_source(const KernelDefinition& kernel,
   return std::nullopt;
 }
 
-std::optional<Digest> kernel_source(const KernelDefinition& kernel, IncludeCache& cache) {
-  const auto read = read_kernel_source(kernel, cache);
+std::optional<Digest> kernel_source(const KernelDefinition& kernel, const FilesSeen& files) {
+  const auto read = read_kernel_source(kernel, files);
   return read ? std::optional(read->digest) : std::nullopt;
 }
 
@@ -270,13 +273,13 @@ const char* to_string(Passing passing) noexcept {
   return "macros";
 }
 
-std::string unknown_entry(const KernelDefinition& kernel, IncludeCache& cache) try {
+std::string unknown_entry(const KernelDefinition& kernel, const FilesSeen& files) try {
   Source source;
   source.options = kernel.source.options;
   source.include_dirs = own_folders(kernel);
   source.include_dirs.push_back(include_dir().string());
   std::string text = template_text(kernel);
-  const IncludeClosure closure = include_closure(text, own_context(kernel, source, {}), cache);
+  const IncludeClosure closure = include_closure(text, own_context(kernel, source, {}), files);
   for (const IncludedFile& file : closure.files) {
     if (file.kind != IncludedFile::Kind::file) continue;
     std::ifstream in(file.path, std::ios::binary);

@@ -16,7 +16,7 @@ namespace kiln::codegen {
 /// The source of one instance for one compiler. Reads the template and follows its includes.
 /// @throws UserError when the template file cannot be read.
 Source make_source(const KernelDefinition& kernel, std::span<const std::int64_t> config,
-                   const Target& target, const Compiler& compiler, IncludeCache& cache);
+                   const Target& target, const Compiler& compiler, const FilesSeen& files);
 
 /// The key of the binary that `compiler` makes of `source`.
 /// @param kernel_source as kernel_source() gives it.
@@ -32,7 +32,7 @@ Key wanted_key(const KernelDefinition& kernel, std::span<const std::int64_t> con
 /// config, compiler and target: what tells an edited kernel apart where there is no compiler.
 /// Headers of the compiler and of Kiln are left out, as they need not be there. Nothing when the
 /// template cannot be read, as in a program that is shipped without its kernels' sources.
-std::optional<Digest> kernel_source(const KernelDefinition& kernel, IncludeCache& cache);
+std::optional<Digest> kernel_source(const KernelDefinition& kernel, const FilesSeen& files);
 
 struct KernelSource {
   Digest digest{};  ///< as kernel_source()
@@ -41,14 +41,15 @@ struct KernelSource {
   std::string unfollowed{};
 };
 /// Nothing when the template cannot be read.
-std::optional<KernelSource> read_kernel_source(const KernelDefinition& kernel, IncludeCache& cache);
+std::optional<KernelSource> read_kernel_source(const KernelDefinition& kernel,
+                                               const FilesSeen& files);
 
 /// The name that keys use for it: `template arguments`, `macros`, ...
 const char* to_string(Passing passing) noexcept;
 
 /// For when it does not compile: as unknown_entry() of entry_names.hpp, of the template and what it
 /// includes from the kernel's own folders and Kiln's. Reads them; empty where they are not here.
-std::string unknown_entry(const KernelDefinition& kernel, IncludeCache& cache);
+std::string unknown_entry(const KernelDefinition& kernel, const FilesSeen& files);
 
 /// The field of keys that holds kernel_source().
 inline constexpr const char* kKernelSourceField = "kernel source";

@@ -200,12 +200,17 @@ void BackgroundTuning::work(const std::shared_ptr<Jobs>& jobs,
   for (;;) {
     times->wait([&] { return jobs->count > 0; });
     if (times->ended()) return;
+    const unsigned long seen = times->changes();
+    auto next_try = Clock::time_point::max();  // of a job that is to be tried again
     Job job;
     {
       const std::lock_guard lock(jobs->mutex);
-      const auto next = std::find_if(
-          jobs->waiting.begin(), jobs->waiting.end(),
-          [now = times->now()](const Job& waiting) { return waiting.not_before <= now; });
+      const auto now = times->now();
+      const auto next =
+          std::find_if(jobs->waiting.begin(), jobs->waiting.end(),
+                       [now](const Job& waiting) { return waiting.not_before <= now; });
+      for (const Job& waiting : jobs->waiting)
+        if (waiting.not_before > now) next_try = std::min(next_try, waiting.not_before);
       if (next != jobs->waiting.end()) {
         job = std::move(*next);
         jobs->waiting.erase(next);
@@ -214,7 +219,7 @@ void BackgroundTuning::work(const std::shared_ptr<Jobs>& jobs,
       jobs->count = jobs->waiting.size();
     }
     if (!job.kernel) {  // settled meanwhile, or all are to be tried again later
-      times->doze();
+      times->doze(seen, next_try);
       continue;
     }
     std::shared_ptr<ServedHandle> handle;
@@ -244,7 +249,7 @@ void BackgroundTuning::work(const std::shared_ptr<Jobs>& jobs,
         jobs->waiting.push_front(std::move(job));
       jobs->count = jobs->waiting.size();
     }
-    if (then == Then::wait) times->doze();
+    if (then == Then::wait) times->doze(seen, next_try);
   }
 }
 

@@ -6,7 +6,6 @@
 #include <iterator>
 #include <map>
 #include <optional>
-#include <random>
 #include <span>
 #include <string>
 #include <tuple>
@@ -21,6 +20,7 @@
 #include "kiln/detail/tunable.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/support/parallel.hpp"
+#include "runtime/support/random.hpp"
 
 namespace kiln::runtime {
 
@@ -347,9 +347,7 @@ class Together {
     if (text.size() > kMostBytes)
       throw InternalError("the proposals of a commit are larger than a rank may send");
     const auto count = static_cast<std::size_t>(ranks_.size());
-    std::random_device random;
-    const Opening opening{.size = text.size(),
-                          .nonce = static_cast<std::uint64_t>(random()) << 32 | random()};
+    const Opening opening{.size = text.size(), .nonce = unpredictable_bits()};
     openings_.resize(count);
     check(ranks_.gather(std::as_bytes(std::span(&opening, 1)),
                         std::as_writable_bytes(std::span(openings_)),

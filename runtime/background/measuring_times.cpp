@@ -10,8 +10,9 @@ namespace {
 constexpr std::chrono::milliseconds kSlice{250};
 /// Of slices that were doubled again and again, and of the pauses between them.
 constexpr double kLongestSeconds = 1e6;
-/// Until it is asked again whether something may begin.
+/// Until it is asked again whether another thread's tuning is over.
 constexpr std::chrono::milliseconds kDoze{50};
+constexpr std::chrono::hours kLongestDoze{1};  ///< no clock overflows
 
 Clock::duration in_seconds(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(
@@ -40,19 +41,19 @@ MeasuringTimes::Stretch::~Stretch() {
   const std::lock_guard lock(times_.mutex_);
   times_.stretch_ = nullptr;
   if (by_duty_) times_.pause_after(times_.now_() - begin_);
-  times_.changed_.notify_all();
+  times_.note_change();
 }
 
 void MeasuringTimes::Stretch::left_device() noexcept {
   const std::lock_guard lock(times_.mutex_);
   on_device_ = false;
-  times_.changed_.notify_all();
+  times_.note_change();
 }
 
 void MeasuringTimes::open_window() {
   const std::lock_guard lock(mutex_);
   ++windows_;
-  changed_.notify_all();
+  note_change();
 }
 
 void MeasuringTimes::close_window() noexcept {
@@ -75,7 +76,7 @@ void MeasuringTimes::end() noexcept {
   const std::lock_guard lock(mutex_);
   ended_ = true;
   if (stretch_) stretch_->stop_.request_stop();
-  changed_.notify_all();
+  note_change();
 }
 
 bool MeasuringTimes::ended() const {
@@ -112,14 +113,30 @@ void MeasuringTimes::wait(const std::function<bool()>& ready) {
   while (!ended_ && !ready()) changed_.wait(lock);
 }
 
-void MeasuringTimes::doze() {
+unsigned long MeasuringTimes::changes() const {
+  const std::lock_guard lock(mutex_);
+  return changes_;
+}
+
+void MeasuringTimes::doze(unsigned long seen, Clock::time_point until) {
   std::unique_lock lock(mutex_);
-  if (!ended_) changed_.wait_for(lock, kDoze);
+  const Clock::time_point now = now_();
+  Clock::duration length = std::min<Clock::duration>(until - now, kLongestDoze);
+  if (may_begin())
+    length = std::min<Clock::duration>(length, kDoze);
+  else if (duty_ > 0)
+    length = std::min(length, next_slice_ - now);
+  changed_.wait_for(lock, length, [&] { return ended_ || changes_ != seen; });
+}
+
+void MeasuringTimes::note_change() {
+  ++changes_;
+  changed_.notify_all();
 }
 
 void MeasuringTimes::notify() {
   const std::lock_guard lock(mutex_);
-  changed_.notify_all();
+  note_change();
 }
 
 }  // namespace kiln::runtime

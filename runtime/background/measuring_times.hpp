@@ -69,14 +69,18 @@ class MeasuringTimes {
   /// Sleeps until `ready()` holds, or until the end. It is asked when something here changes, and
   /// after notify().
   void wait(const std::function<bool()>& ready);
-  /// Sleeps for a moment, or until a window is opened or the end.
-  void doze();
+  /// How often something here has changed so far.
+  unsigned long changes() const;
+  /// Sleeps until something changes that `seen` does not count, measuring may begin, or `until`, by
+  /// now(). Where measuring may begin already, and something else stands in the way, for a moment.
+  void doze(unsigned long seen, Clock::time_point until);
   /// What `ready` depends on has changed.
   void notify();
 
  private:
   bool may_begin() const;                      ///< the mutex is held
   void pause_after(Clock::duration measured);  ///< the mutex is held
+  void note_change();                          ///< the mutex is held
 
   const OwnProcess process_;
   const double duty_;
@@ -87,6 +91,7 @@ class MeasuringTimes {
   int windows_ = 0;
   Stretch* stretch_ = nullptr;
   unsigned long stretches_ = 0;  ///< that have begun
+  unsigned long changes_ = 0;
   Clock::time_point next_slice_{};
   bool ended_ = false;
 };

@@ -95,6 +95,7 @@ void BuildCrew::leave() noexcept {
 }
 
 void BuildCrew::submit(unsigned limit, Job job) {
+  if (process_.is_forked()) return job(0);  // also the mutex may be a thread's that is not here
   const std::lock_guard lock(mutex_);
   if (ended_) throw EnvironmentError("nothing is compiled any more: the process is exiting");
   waiting_.push_back({submitted_, std::max(limit, 1u), std::move(job)});
@@ -116,6 +117,7 @@ bool BuildCrew::is_own_thread() const {
 }
 
 void BuildCrew::wait() {
+  if (process_.is_forked()) return;
   std::unique_lock lock(mutex_);
   if (is_own_thread()) return;
   finished_->wait(lock, [this, end = submitted_] {

@@ -28,10 +28,11 @@ class BuildCrew {
   /// Drops what has not begun, and waits for the rest, but in a fork of the process for nothing.
   ~BuildCrew();
 
-  /// The job begins when fewer than `limit` jobs of the crew are running.
+  /// The job begins when fewer than `limit` jobs of the crew are running. In a fork of the process,
+  /// which has none of the threads, it has ended when this returns.
   /// @throws EnvironmentError when the process is exiting
   void submit(unsigned limit, Job job);
-  /// Waits for what was submitted before; not if a job calls it.
+  /// Waits for what was submitted before; not if a job calls it, nor in a fork of the process.
   void wait();
 
   /// Whether jobs may still be running when main() returns. Not before the compiler's library has

@@ -248,10 +248,11 @@ codegen::CompileResult Builder::compile_counted(const Instance& instance,
 /// made.
 bool Builder::is_still_of(const Key& key, const Instance& instance, codegen::Compiler& compiler) {
   try {
-    const codegen::Source now = codegen::make_source(instance.kernel, instance.config,
-                                                     instance.target, compiler, includes_);
-    return codegen::binary_key(now, instance.target, compiler, kernel_source(instance.kernel)) ==
-           key;
+    const codegen::FilesSeen files(includes_);
+    const codegen::Source now =
+        codegen::make_source(instance.kernel, instance.config, instance.target, compiler, files);
+    return codegen::binary_key(now, instance.target, compiler,
+                               codegen::kernel_source(instance.kernel, files)) == key;
   } catch (const Error&) {  // a file is gone
     return false;
   }
@@ -322,8 +323,9 @@ Build Builder::build(const KernelDefinition& kernel, std::span<const std::int64_
     build.seconds = seconds_since(start);
     return build;
   };
+  const codegen::FilesSeen files(includes_);
   const Instance instance{kernel, config, target,
-                          source_digest ? *source_digest : kernel_source(kernel)};
+                          source_digest ? *source_digest : codegen::kernel_source(kernel, files)};
   if (access_ == Access::look_up) return timed(build_without_compiler(instance));
   // A program may be shipped without its sources. What lies in the writable store may be of an
   // older source: there, making the source says which file is missing.
@@ -339,7 +341,7 @@ Build Builder::build(const KernelDefinition& kernel, std::span<const std::int64_
     if (!found) throw;
     return timed(*std::move(found));
   }
-  const codegen::Source source = codegen::make_source(kernel, config, target, *compiler, includes_);
+  const codegen::Source source = codegen::make_source(kernel, config, target, *compiler, files);
   const Key key = codegen::binary_key(source, target, *compiler, instance.source);
   const bool kept = source.cacheable && compiler->worth_keeping();
   if (at_most == Access::look_up) {

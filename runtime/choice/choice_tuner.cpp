@@ -82,31 +82,31 @@ Field ChoiceTuner::field_of(Span problem, std::vector<Entrance> entrances) const
 
 ChoiceTuner::Decided ChoiceTuner::decided(const ProblemValues& bucket) const {
   const std::lock_guard lock(mutex_);
-  const auto known = settled_.find(Values(bucket));
-  return known == settled_.end() ? nullptr : known->second.decision;
+  const auto known = outcomes_.find(Values(bucket));
+  return known == outcomes_.end() ? nullptr : known->second.decision;
 }
 ChoiceTuner::Decided ChoiceTuner::decide(const ProblemValues& bucket, Decided decision) {
   const std::lock_guard lock(mutex_);
   if (const std::size_t most = engine_.bounds().max_problems();
-      most != 0 && settled_.size() >= most)
-    std::erase_if(settled_, [](const auto& one) {
+      most != 0 && outcomes_.size() >= most)
+    std::erase_if(outcomes_, [](const auto& one) {
       return one.second.decision && !one.second.decision->by_ranks;
     });
-  settled_[Values(bucket)] = {decision};
+  outcomes_[Values(bucket)] = {decision};
   return decision;
 }
 void ChoiceTuner::note_undecidable(const ProblemValues& bucket, const TuneOptions& options,
                                    std::exception_ptr why) {
   if (options.ranks != asked_by_launches_) return;
   const std::lock_guard lock(mutex_);
-  if (Settled& settled = settled_[Values(bucket)]; !settled.decision)
-    settled.why_not = std::move(why);
+  if (Outcome& outcome = outcomes_[Values(bucket)]; !outcome.decision)
+    outcome.why_not = std::move(why);
 }
 void ChoiceTuner::throw_if_undecidable(const ProblemValues& bucket) const {
   std::exception_ptr why;
   {
     const std::lock_guard lock(mutex_);
-    if (const auto known = settled_.find(Values(bucket)); known != settled_.end())
+    if (const auto known = outcomes_.find(Values(bucket)); known != outcomes_.end())
       why = known->second.why_not;
   }
   if (why) std::rethrow_exception(why);
@@ -174,7 +174,7 @@ ChoiceTuner::Parts ChoiceTuner::tune_alone_each(const Field& field, const Proble
     parts.complete = parts.complete && searched && tuned.complete;
     parts.changed = parts.changed || tuned.changed;
     parts.kernels[i] = std::move(tuned.kernel);
-    parts.empty = tuned.empty;
+    parts.empty = parts.empty || tuned.empty;
   }
   return parts;
 }

@@ -112,11 +112,11 @@ class ChoiceTuner {
   Workshop workshop_;
   TuningTurn tuning_;  ///< with ranks, one problem at a time; without, the runtime's turn is enough
   mutable std::mutex mutex_;
-  struct Settled {
+  struct Outcome {
     Decided decision{};
     std::exception_ptr why_not{};  ///< then: why there is none
   };
-  std::map<Values, Settled> settled_;  ///< by bucket
+  std::map<Values, Outcome> outcomes_;  ///< by bucket
 };
 
 /// Configs that were tried and may not be launched.

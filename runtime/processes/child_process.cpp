@@ -1,12 +1,12 @@
 #include "runtime/processes/child_process.hpp"
 
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <fstream>
-#include <thread>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -66,6 +66,65 @@ struct SpawnSettings {
   }
 };
 
+struct Reaped {
+  enum class State { now, not_yet, by_others };
+  State state;
+  siginfo_t info{};
+};
+
+/// Takes the status of a child that has ended, without waiting. `process`: its descriptor; -1: the
+/// kernel has none.
+Reaped reap(int process, pid_t id, int more = 0) {
+  Reaped found{};
+  const auto ask = [&](idtype_t type, int which) {
+    int code;
+    while ((code = ::waitid(type, static_cast<id_t>(which), &found.info,
+                            WEXITED | WNOHANG | more)) != 0 &&
+           errno == EINTR)
+      continue;
+    return code;
+  };
+  int code = process >= 0 ? ask(kByDescriptor, process) : -1;
+  if (process < 0 || (code != 0 && errno == EINVAL)) code = ask(P_PID, id);
+  found.state = code != 0                ? Reaped::State::by_others
+                : found.info.si_pid == 0 ? Reaped::State::not_yet
+                                         : Reaped::State::now;
+  return found;
+}
+
+/// Children that were killed and did not end in time, by their descriptors.
+class Unreaped {
+ public:
+  static Unreaped& of_process() {
+    static auto* const unreaped = new Unreaped;  // never destroyed
+    return *unreaped;
+  }
+  void keep(int process) {
+    if (process < 0) return;
+    const std::lock_guard lock(mutex_);
+    kept_.push_back(process);
+  }
+  void look() {
+    // Another thread may be at it; in a fork, one that does not exist.
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock) return;
+    std::erase_if(kept_, [](int process) {
+      siginfo_t info{};
+      const int code =
+          ::waitid(kByDescriptor, static_cast<id_t>(process), &info, WEXITED | WNOHANG);
+      if (code == 0 && info.si_pid == 0) return false;
+      ::close(process);
+      return true;
+    });
+  }
+
+ private:
+  Unreaped() = default;
+
+  std::mutex mutex_;
+  std::vector<int> kept_;
+};
+
 }  // namespace
 
 bool sent_by_others(int signal) noexcept {
@@ -75,6 +134,7 @@ bool sent_by_others(int signal) noexcept {
 
 ChildProcess::ChildProcess(const std::filesystem::path& executable, int inherited,
                            bool background) {
+  Unreaped::of_process().look();
   int ends[2], pipe[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     fail("socketpair", executable, errno);
@@ -148,51 +208,73 @@ std::uint64_t ChildProcess::resident_bytes() const {
   return resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-bool ChildProcess::ended_within(int milliseconds) {
-  if (process_ >= 0) {
-    pollfd watched{process_, POLLIN, 0};
-    int ready = 0;
-    while ((ready = ::poll(&watched, 1, milliseconds)) < 0 && errno == EINTR) continue;
-    return ready > 0;
-  }
-  for (int waited = 0;; ++waited) {
-    siginfo_t info{};
-    if (::waitid(P_PID, static_cast<id_t>(id_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
-        info.si_pid != 0)
-      return true;
-    if (waited >= milliseconds) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-}
-
 void ChildProcess::kill() {
+  killed_ = true;
   if (process_ >= 0)
     ::syscall(SYS_pidfd_send_signal, process_, SIGKILL, nullptr, 0);
-  else if (!ended_within(0))
+  else if (reap(-1, id_, WNOWAIT).state == Reaped::State::not_yet)
     ::kill(id_, SIGKILL);
 }
 
 std::string ChildProcess::end(End how) {
-  if (channel_ < 0) return {};
-  ::close(std::exchange(channel_, -1));
-  const bool killed = how == End::now || !ended_within(1000);
-  if (killed) kill();
-  siginfo_t info{};
-  int waited = -1;
-  const auto wait_by = [&](idtype_t type, int id) {
-    while ((waited = ::waitid(type, static_cast<id_t>(id), &info, WEXITED)) != 0 && errno == EINTR)
-      continue;
-  };
-  if (process_ >= 0) wait_by(kByDescriptor, process_);
-  if (process_ < 0 || (waited != 0 && errno == EINVAL)) wait_by(P_PID, id_);
+  if (!how_ended_.empty()) return {};
+  begin_end(how);
+  while (!has_ended()) {
+    pollfd watched{end_descriptor(), POLLIN, 0};
+    ::poll(&watched, 1, static_cast<int>(next_look().left() * 1000) + 1);
+  }
+  return how_ended_;
+}
+
+void ChildProcess::begin_end(End how) {
+  if (channel_ >= 0) {
+    ::close(std::exchange(channel_, -1));
+    limit_ = TimeLimit(kSoonSeconds, Clock::now());
+  }
+  if (how == End::soon || killed_ || !how_ended_.empty()) return;
+  kill();
+  limit_ = TimeLimit(kKilledSeconds, Clock::now());
+}
+
+bool ChildProcess::has_ended() {
+  if (!how_ended_.empty()) return true;
+  const Reaped found = reap(process_, id_);
+  if (found.state == Reaped::State::not_yet) {
+    pollfd watched{process_, POLLIN, 0};
+    is_kept_ = process_ >= 0 && ::poll(&watched, 1, 0) > 0;
+    if (!limit_.passed()) return false;
+    if (!killed_) {
+      begin_end(End::now);
+      return false;
+    }
+    Unreaped::of_process().keep(std::exchange(process_, -1));
+    how_ended_ = detail::format("was killed, and has not ended within {} s", kKilledSeconds);
+  } else if (found.state == Reaped::State::by_others) {
+    how_ended_ = "ended (a waitpid of this program has taken its status)";
+  } else if (found.info.si_code == CLD_EXITED) {
+    how_ended_ = detail::format("ended with exit code {}", found.info.si_status);
+  } else {
+    if (!killed_) signal_ = found.info.si_status;
+    const char* const name = ::sigabbrev_np(found.info.si_status);
+    how_ended_ =
+        detail::format("was ended by signal {} (SIG{})", found.info.si_status, name ? name : "?");
+  }
   read_errors();
-  if (errors_ >= 0) ::close(std::exchange(errors_, -1));
-  if (process_ >= 0) ::close(std::exchange(process_, -1));
-  if (waited != 0) return "ended (a waitpid of this program has taken its status)";
-  if (info.si_code == CLD_EXITED) return detail::format("ended with exit code {}", info.si_status);
-  if (!killed) signal_ = info.si_status;
-  const char* const name = ::sigabbrev_np(info.si_status);
-  return detail::format("was ended by signal {} (SIG{})", info.si_status, name ? name : "?");
+  close_all();
+  Unreaped::of_process().look();
+  return true;
+}
+
+TimeLimit ChildProcess::next_look() const {
+  // Nothing else says that it can be reaped.
+  constexpr double kMoment = 0.002;
+  if (end_descriptor() >= 0 || limit_.left() < kMoment) return limit_;
+  return {kMoment, Clock::now()};
+}
+
+void ChildProcess::close_all() {
+  for (int* const descriptor : {&channel_, &errors_, &process_})
+    if (*descriptor >= 0) ::close(std::exchange(*descriptor, -1));
 }
 
 }  // namespace kiln::runtime

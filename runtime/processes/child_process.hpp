@@ -8,6 +8,8 @@
 
 #include <sys/types.h>
 
+#include "runtime/support/time_limit.hpp"
+
 namespace kiln::runtime {
 
 /// Whether this is a signal that a fault of a process does not send to itself: it was ended from
@@ -22,6 +24,10 @@ bool sent_by_others(int signal) noexcept;
 ///
 /// It is a child of this process: SIGCHLD is sent when it ends, and a waitpid(-1) of the program
 /// may reap it, which does no harm. Not thread-safe. The destructor kills it.
+///
+/// What is killed may stay for a while: in a sleep that nothing interrupts, such as that for a file
+/// of a server that is gone, or for a tracer. It is waited for for kKilledSeconds, and reaped when
+/// another process is started or has ended.
 class ChildProcess {
  public:
   /// @param background it runs only while a core has nothing else to do (SCHED_IDLE), if the system
@@ -53,21 +59,35 @@ class ChildProcess {
     soon,  ///< closes the channel, and kills the process if it has not ended a second later
     now    ///< kills the process
   };
+  /// Seconds that a process has to end by itself, and that a killed one is waited for.
+  static constexpr double kSoonSeconds = 1, kKilledSeconds = 10;
   /// Waits until it has ended, and returns how: `ended with exit code 3`.
   std::string end(End how);
-  /// The signal that ended it; 0 before `end`, if no signal is known to have, and if `end` did.
+  /// `end` for who has more to do meanwhile: begins it.
+  void begin_end(End how);
+  /// Whether it is over. To be asked when `end_descriptor` is readable and after `next_look`.
+  bool has_ended();
+  int end_descriptor() const noexcept { return is_kept_ ? -1 : process_; }  ///< -1: there is none
+  TimeLimit next_look() const;
+  bool killed() const noexcept { return killed_; }
+  /// How it has ended; empty before that.
+  const std::string& how_ended() const noexcept { return how_ended_; }
+  /// The signal that ended it; 0 before that, if no signal is known to have, and if `end` did.
   int ended_by() const noexcept { return signal_; }
 
  private:
-  bool ended_within(int milliseconds);
   void kill();
+  void close_all();
 
   pid_t id_ = 0;
   int process_ = -1;  ///< a descriptor for the process itself, where the kernel has such
   int channel_ = -1;
   int errors_ = -1;
   int signal_ = 0;
-  std::string words_;
+  bool killed_ = false;
+  bool is_kept_ = false;  ///< it has ended, but cannot be reaped yet
+  TimeLimit limit_{};     ///< for the step of `end` that it is in
+  std::string words_, how_ended_;
 };
 
 }  // namespace kiln::runtime

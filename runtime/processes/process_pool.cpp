@@ -64,7 +64,7 @@ struct ProcessPool::Process {
   TimeLimit limit{};  ///< for its hello, or for being idle
   bool greeted = false;
   bool retiring = false;  ///< gets nothing more
-  bool gone = false;
+  bool ending = false;    ///< neither does it answer
 
   bool taken_alone() const { return jobs.size() == 1 && jobs.front()->again; }
 };
@@ -76,6 +76,8 @@ ProcessPool::~ProcessPool() {
     // In a fork of the program: the thread does not exist, and the processes belong to the parent.
     if (keeper_.joinable()) keeper_.detach();
     for (auto& process : processes_) static_cast<void>(process.release());
+    // Its destructor would wait for the threads that waited in the program.
+    static_cast<void>(finished_.release());
     return;
   }
   {
@@ -90,6 +92,7 @@ ProcessPool::~ProcessPool() {
 }
 
 std::vector<pid_t> ProcessPool::processes() const {
+  if (process_.is_forked()) return {};
   const std::lock_guard lock(mutex_);
   std::vector<pid_t> ids;
   for (const auto& process : processes_) ids.push_back(process->child.id());
@@ -109,7 +112,7 @@ ProcessPool::Outcome ProcessPool::run(std::vector<std::byte> request) {
   job.id = next_id_++;
   waiting_.push_back(&job);
   wake();
-  finished_.wait(lock, [&] { return job.outcome.has_value(); });
+  finished_->wait(lock, [&] { return job.outcome.has_value(); });
   return *std::move(job.outcome);
 }
 
@@ -128,7 +131,7 @@ void ProcessPool::wake() const {
 
 void ProcessPool::finish(Job& job, Outcome outcome) {
   job.outcome = std::move(outcome);
-  finished_.notify_all();
+  finished_->notify_all();
 }
 
 void ProcessPool::keep() {
@@ -141,6 +144,7 @@ void ProcessPool::keep() {
       const short sends = process->to_send.empty() ? 0 : POLLOUT;
       watched.push_back({process->child.channel(), static_cast<short>(POLLIN | sends), 0});
       watched.push_back({process->child.errors(), POLLIN, 0});
+      watched.push_back({process->ending ? process->child.end_descriptor() : -1, POLLIN, 0});
     }
     const int timeout = milliseconds_to_next_event();
     lock.unlock();
@@ -149,18 +153,23 @@ void ProcessPool::keep() {
     std::uint64_t count;
     static_cast<void>(!::read(wake_, &count, sizeof count));
     for (std::size_t i = 0; i < processes_.size(); ++i) {
-      if (watched[2 * i + 2].revents) processes_[i]->child.read_errors();
-      if (watched[2 * i + 1].revents) exchange(*processes_[i]);
+      if (watched[3 * i + 2].revents) processes_[i]->child.read_errors();
+      if (watched[3 * i + 1].revents) exchange(*processes_[i]);
     }
     expire();
-    std::erase_if(processes_, [](const auto& process) { return process->gone; });
+    let_go();
   }
+  for (const auto& process : processes_) process->child.begin_end(ChildProcess::End::now);
   processes_.clear();  // on this thread, which has started them
 }
 
 int ProcessPool::milliseconds_to_next_event() const {
   double seconds = 3600;
   for (const auto& process : processes_) {
+    if (process->ending) {
+      seconds = std::min(seconds, process->child.next_look().left());
+      continue;
+    }
     seconds = std::min(seconds, process->limit.left());
     for (const Job* job : process->jobs) seconds = std::min(seconds, job->limit.left());
   }
@@ -179,12 +188,15 @@ bool ProcessPool::assign(Job& job) {
   }
   Process* best = nullptr;
   for (const auto& process : processes_) {
-    if (process->retiring || process->gone || process->taken_alone()) continue;
+    if (process->retiring || process->ending || process->taken_alone()) continue;
     if (process->jobs.size() >= (job.again ? 1 : options_.threads)) continue;
     if (!best || process->jobs.size() > best->jobs.size()) best = process.get();
   }
   if (!best) {
-    if (processes_.size() >= std::max(1U, options_.processes)) return false;
+    // What is killed may stay for a while, and takes nobody's place.
+    const auto places = std::ranges::count_if(
+        processes_, [](const auto& process) { return !process->child.killed(); });
+    if (places >= std::max<std::ptrdiff_t>(1, options_.processes)) return false;
     std::string problem;
     best = start(problem);
     if (!best) {
@@ -234,7 +246,7 @@ void ProcessPool::exchange(Process& process) try {
     process.to_send.erase(process.to_send.begin(), process.to_send.begin() + count);
   }
   std::byte buffer[std::size_t{1} << 16];
-  while (!process.gone) {
+  while (!process.ending) {
     const ssize_t count = ::recv(process.child.channel(), buffer, sizeof buffer, 0);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) return;
@@ -247,13 +259,13 @@ void ProcessPool::exchange(Process& process) try {
 }
 
 void ProcessPool::take_answers(Process& process) {
-  for (std::optional<Frame> frame; !process.gone && (frame = process.reader.next());) {
+  for (std::optional<Frame> frame; !process.ending && (frame = process.reader.next());) {
     FieldReader fields(frame->payload);
     if (frame->kind == FrameKind::hello && !process.greeted) {
       if (const std::string why = options_.refuse ? options_.refuse(frame->payload) : "";
           !why.empty()) {
         give_up(why);
-        lose(process, {}, true);
+        lose(process, why, true);
         continue;
       }
       process.greeted = has_been_used_ = true;
@@ -276,23 +288,36 @@ void ProcessPool::take_answers(Process& process) {
   }
 }
 
-/// Ends the process and deals with its requests. `why`: what it did wrong; empty: its end says
-/// so.
+/// Ends the process, without waiting for that. `why`: what it did wrong; empty: its end will say
+/// so, and its requests wait for that.
 void ProcessPool::lose(Process& process, const std::string& why, bool at_once) {
-  process.gone = true;
-  const std::string how =
-      process.child.end(at_once ? ChildProcess::End::now : ChildProcess::End::soon);
-  std::string reason = "the process that worked on it " + (why.empty() ? how : why);
+  process.ending = true;
+  process.child.begin_end(at_once ? ChildProcess::End::now : ChildProcess::End::soon);
+  if (why.empty()) return;
+  process.child.read_errors();
+  lose_jobs(process, why, false);
+}
+
+/// Takes leave of the processes that have ended by now.
+void ProcessPool::let_go() {
+  for (const auto& process : processes_)
+    if (process->ending && process->child.has_ended())
+      lose_jobs(*process, process->child.how_ended(), sent_by_others(process->child.ended_by()));
+  std::erase_if(processes_,
+                [](const auto& process) { return !process->child.how_ended().empty(); });
+}
+
+/// Deals with the requests of a process that does not answer them.
+void ProcessPool::lose_jobs(Process& process, const std::string& how, bool blameless) {
+  std::string reason = "the process that worked on it " + how;
   if (const std::string& words = process.child.last_words(); !words.empty())
     reason += "; its last words:\n" + words;
-  const bool blameless =
-      !process.greeted || (why.empty() && !at_once && sent_by_others(process.child.ended_by()));
   if (!process.greeted && !has_been_used_)
     give_up(options_.executable.string() + " cannot be used: " + reason);
   // In the order of the requests.
   for (auto job = process.jobs.rbegin(); job != process.jobs.rend(); ++job) {
     if (unusable_.empty())
-      lose(**job, blameless, reason);
+      lose(**job, blameless || !process.greeted, reason);
     else
       finish(**job, Unusable{unusable_});
   }
@@ -309,7 +334,7 @@ void ProcessPool::lose(Job& job, bool blameless, const std::string& reason) {
 void ProcessPool::expire() {
   for (std::size_t i = 0; i < processes_.size(); ++i) {
     Process& process = *processes_[i];
-    if (process.gone) continue;
+    if (process.ending) continue;
     if (process.limit.passed()) {
       lose(process, detail::format("said nothing within {} s and was ended", options_.start_limit),
            !process.greeted);

@@ -70,7 +70,7 @@ class ProcessPool {
   Outcome run(std::vector<std::byte> request);
   static constexpr int kAttempts = 3;
 
-  /// The ids of the processes that exist now.
+  /// The ids of the processes that exist now; in a fork of the program none.
   std::vector<pid_t> processes() const;
 
  private:
@@ -87,6 +87,8 @@ class ProcessPool {
   void exchange(Process& process);
   void take_answers(Process& process);
   void lose(Process& process, const std::string& why, bool at_once);
+  void let_go();
+  void lose_jobs(Process& process, const std::string& how, bool blameless);
   void lose(Job& job, bool blameless, const std::string& reason);
   void expire();
   void give_up(const std::string& reason);
@@ -95,7 +97,7 @@ class ProcessPool {
   const PoolOptions options_;
   const OwnProcess process_;
   mutable std::mutex mutex_;
-  std::condition_variable finished_;
+  std::unique_ptr<std::condition_variable> finished_ = std::make_unique<std::condition_variable>();
   std::deque<Job*> waiting_;
   std::vector<std::unique_ptr<Process>> processes_;
   std::string unusable_;        ///< why; empty: it is not known to be

@@ -3,10 +3,10 @@
 #include <chrono>
 #include <deque>
 #include <exception>
-#include <random>
 
 #include "kiln/detail/format.hpp"
 #include "runtime/support/foreign_exception.hpp"
+#include "runtime/support/random.hpp"
 
 namespace kiln::runtime::ranks {
 
@@ -40,8 +40,7 @@ class Driver {
     input.rank = communicator_.rank();
     input.size = communicator_.size();
     input.settles = communicator_.settles();
-    std::random_device random;
-    input.nonce = static_cast<std::uint64_t>(random()) << 32 | random();
+    input.nonce = unpredictable_bits();
     return input;
   }
 

@@ -15,6 +15,7 @@
 
 #include "kiln/key.hpp"
 #include "kiln/ranks.hpp"
+#include "runtime/support/fixed_text.hpp"
 
 namespace kiln::runtime::ranks {
 
@@ -33,23 +34,6 @@ struct Identity {
 /// The first 64 bits of a SHA-256.
 std::uint64_t short_digest(std::string_view text);
 std::uint64_t short_digest(std::span<const std::byte> bytes);
-
-/// A text of fixed size; a longer text is cut, and bytes that are not text become spaces.
-template <std::size_t Size>
-struct FixedText {
-  std::array<char, Size> chars{};
-
-  void set(std::string_view text) noexcept {
-    chars.fill('\0');
-    std::copy_n(text.begin(), std::min(text.size(), Size), chars.begin());
-  }
-  std::string get() const {
-    std::string text(chars.begin(), std::find(chars.begin(), chars.end(), '\0'));
-    for (char& c : text)
-      if (static_cast<unsigned char>(c) < ' ') c = ' ';
-    return text;
-  }
-};
 
 /// Of all messages: changed with any of them.
 inline constexpr std::uint32_t kProtocol = 6;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/serve/problem_hash.hpp"
+
 namespace kiln::runtime {
 
 using detail::Launchable;
@@ -13,23 +15,13 @@ ProblemTable::ProblemTable(Replaced replaced)
   current_.store(slots_.get(), std::memory_order_release);
 }
 
-// On the way of each launch. Declared `inline`, because a shared library's other functions are not
-// inlined, and compared without std::equal, which calls memcmp for a few integers.
-inline std::uint64_t ProblemTable::hash(std::span<const std::int64_t> problem) noexcept {
-  std::uint64_t h = 0x9e3779b97f4a7c15u;
-  for (const std::int64_t value : problem) {
-    h = (h ^ static_cast<std::uint64_t>(value)) * 0xff51afd7ed558ccdu;
-    h ^= h >> 32;
-  }
-  return h;
-}
-
+/// On the way of each launch, so compared without std::equal, which calls memcmp for a few integers.
 /// At most half of the slots are full, so this ends. Loads and the stores of writers are
 /// sequentially consistent, as a section that begins with a fence needs it.
 inline ProblemTable::Place ProblemTable::place(const Slots& slots,
                                                std::span<const std::int64_t> problem) noexcept {
   const std::size_t mask = slots.entries.size() - 1;
-  for (std::size_t i = hash(problem) & mask;; i = (i + 1) & mask) {
+  for (std::size_t i = hash_of(problem) & mask;; i = (i + 1) & mask) {
     const Entry* entry = slots.entries[i].load(std::memory_order_seq_cst);
     if (!entry) return {i, nullptr};
     const Values& there = entry->ready.problem;

@@ -96,7 +96,6 @@ class ProblemTable {
     const Entry* entry;
   };
 
-  static std::uint64_t hash(std::span<const std::int64_t> problem) noexcept;
   static Place place(const Slots& slots, std::span<const std::int64_t> problem) noexcept;
   /// All entries are in the slots `fresh` from now on: there are at least twice as many. `old`, of
   /// one element, gets the former slots. The mutex is held.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/device/resource_check.hpp"
+#include "runtime/serve/problem_hash.hpp"
 
 namespace kiln::runtime {
 
@@ -126,13 +127,8 @@ ProblemNotes::ProblemNotes(std::size_t fields)
       values_(std::make_unique<std::int64_t[]>(std::max<std::size_t>(1, kSlots * fields))) {}
 
 bool ProblemNotes::add(std::span<const std::int64_t> problem) noexcept {
-  std::uint64_t hash = 0x9e3779b97f4a7c15u;
-  for (const std::int64_t value : problem) {
-    hash = (hash ^ static_cast<std::uint64_t>(value)) * 0xff51afd7ed558ccdu;
-    hash ^= hash >> 32;
-  }
   // At least half of the slots stay empty, so this ends.
-  for (std::size_t i = hash % kSlots;; i = (i + 1) % kSlots) {
+  for (std::size_t i = hash_of(problem) % kSlots;; i = (i + 1) % kSlots) {
     Slot seen = slots_[i].load(std::memory_order_acquire);
     if (seen == Slot::empty) {
       // The place is taken before the slot, so the bound holds for any number of threads.

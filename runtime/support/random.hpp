@@ -1,4 +1,5 @@
-// Random numbers that are the same with every standard library: a seed names a search for good.
+// Random numbers: of a seed, the same with every standard library, so that a seed names a search for
+// good; and such as nobody else has.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +9,12 @@
 #include <vector>
 
 namespace kiln::runtime {
+
+/// From the system: another number in each process, and at each call.
+inline std::uint64_t unpredictable_bits() {
+  std::random_device random;
+  return std::uint64_t{random()} << 32 | random();
+}
 
 /// Not thread-safe.
 class Random {

@@ -4,12 +4,8 @@
 
 namespace kiln::runtime {
 
-ShortText::ShortText(std::string_view text) noexcept {
-  std::copy_n(text.begin(), std::min(text.size(), characters.size() - 1), characters.begin());
-}
-
-void Exchange::gather(std::span<const std::byte> mine, std::span<std::byte> all,
-                      Deadline deadline) {
+void RankExchange::gather(std::span<const std::byte> mine, std::span<std::byte> all,
+                          Deadline deadline) {
   if (broken_) throw EnvironmentError(subject_ + ": its ranks have lost each other before");
   const Communicator::Failure failure = ranks_->gather(mine, all, deadline);
   if (!failure) return;

@@ -1,32 +1,23 @@
 // What ranks tell each other outside of an agreement: plain structs, gathered from all ranks.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <exception>
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "kiln/communicator.hpp"
+#include "runtime/support/fixed_text.hpp"
 #include "runtime/support/foreign_exception.hpp"
 
 namespace kiln::runtime {
 
-/// A text that fits a message; longer ones are cut.
-struct ShortText {
-  std::array<char, 400> characters{};
-
-  ShortText() = default;
-  explicit ShortText(std::string_view text) noexcept;
-  std::string text() const { return characters.data(); }
-  bool empty() const noexcept { return characters[0] == '\0'; }
-};
+/// What a rank says in one of these messages.
+using ShortText = FixedText<400>;
 
 /// Calls `step`, and returns what it throws as a text; empty: nothing.
 template <class Step>
@@ -43,10 +34,10 @@ std::string failure_of(const Step& step) {
 
 /// Gathers what all ranks say. After the first failure the communicator is aborted, and each
 /// further call fails.
-class Exchange {
+class RankExchange {
  public:
   /// @param subject what it is about, for errors
-  Exchange(std::shared_ptr<Communicator> ranks, std::string subject)
+  RankExchange(std::shared_ptr<Communicator> ranks, std::string subject)
       : ranks_(std::move(ranks)), subject_(std::move(subject)) {}
 
   int rank() const noexcept { return ranks_->rank(); }

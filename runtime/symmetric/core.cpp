@@ -79,7 +79,7 @@ std::string mistake_of(const std::vector<SymmetricRequest>& requests) {
     return {};
   };
   for (std::size_t r = 0; r < requests.size(); ++r)
-    if (!requests[r].mistake.empty()) return format("rank {}: {}", r, requests[r].mistake.text());
+    if (!requests[r].mistake.empty()) return format("rank {}: {}", r, requests[r].mistake.get());
   if (auto text = differ([](const auto& q) { return std::string(q.device.data()); },
                          "as its kind of device");
       !text.empty())
@@ -104,7 +104,7 @@ template <class Messages, class Get>
 void throw_failures(const Messages& messages, const Get& get) {
   for (std::size_t r = 0; r < messages.size(); ++r)
     if (const ShortText& text = get(messages[r]); !text.empty())
-      throw EnvironmentError(format("symmetric memory: rank {} failed: {}", r, text.text()));
+      throw EnvironmentError(format("symmetric memory: rank {} failed: {}", r, text.get()));
 }
 
 const SymmetricOptions& small_enough(const SymmetricOptions& options) {

@@ -71,7 +71,7 @@ class SymmetricCore {
 
   const SymmetricOptions options_;
   std::shared_ptr<runtime::Device> device_;
-  runtime::Exchange exchange_;
+  runtime::RankExchange exchange_;
   const runtime::SymmetricLayout layout_;
   runtime::PeerScope scope_ = runtime::PeerScope::process;
   std::shared_ptr<const runtime::RankMemory> own_;

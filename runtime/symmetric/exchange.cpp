@@ -2,10 +2,11 @@
 
 #include <fstream>
 #include <functional>
-#include <random>
 #include <string>
 
 #include <unistd.h>
+
+#include "runtime/support/random.hpp"
 
 namespace kiln::runtime {
 
@@ -15,10 +16,7 @@ ProcessIdentity ProcessIdentity::mine() {
     std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
     return static_cast<std::uint64_t>(std::hash<std::string>{}(boot));
   }();
-  static const std::uint64_t process = [] {
-    std::random_device random;
-    return std::uint64_t{random()} << 32 | random();
-  }();
+  static const std::uint64_t process = unpredictable_bits();
   return {machine, process, static_cast<std::uint64_t>(::getpid())};
 }
 

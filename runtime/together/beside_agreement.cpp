@@ -45,8 +45,7 @@ Communicator::Failure exchange_held(Communicator& communicator, const RankOption
       return RankFailure{RankFailure::Kind::mismatch,
                          {static_cast<int>(r)},
                          "it runs another version of Kiln, or asks something else"};
-    if (all.back().about != mine.about && mine.refusal.get().empty() &&
-        all.back().refusal.get().empty())
+    if (all.back().about != mine.about && mine.refusal.empty() && all.back().refusal.empty())
       return RankFailure{RankFailure::Kind::mismatch,
                          {static_cast<int>(r)},
                          mine.about == HeldMessage::About::winners
@@ -65,8 +64,7 @@ bool refuse(Communicator& communicator, const RankOptions& options, std::string_
     communicator.abort(*failure);
     return false;
   }
-  return std::ranges::none_of(all,
-                              [](const HeldMessage& one) { return one.refusal.get().empty(); });
+  return std::ranges::none_of(all, [](const HeldMessage& one) { return one.refusal.empty(); });
 }
 
 bool take_greatest(Workshop& workshop, const TuneOptions& options, std::span<float> values) {

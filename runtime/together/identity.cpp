@@ -1,11 +1,11 @@
 #include "runtime/together/identity.hpp"
 
-#include <random>
 #include <set>
 #include <string>
 
 #include "kiln/detail/format.hpp"
 #include "kiln/version.hpp"
+#include "runtime/support/random.hpp"
 #include "runtime/together/texts.hpp"
 
 namespace kiln::runtime {
@@ -39,9 +39,6 @@ ranks::Identity ranks_identity(Workshop& workshop, std::span<const TunableProble
           short_digest(build),   short_digest(model)};
 }
 
-std::uint64_t unseen_store() {
-  std::random_device random;
-  return (static_cast<std::uint64_t>(random()) << 32 | random()) | 1;
-}
+std::uint64_t unseen_store() { return unpredictable_bits() | 1; }
 
 }  // namespace kiln::runtime

@@ -40,6 +40,7 @@ namespace {
 /// The part of the time that ranks wait for each other before they tune which is spent on finding
 /// out what tuning will cost.
 constexpr double kEstimatePart = 0.25;
+constexpr const char* kUnreached = "at least one rank did not get to it";
 
 /// One agreement: on what, from what, and what this rank saw meanwhile.
 class TogetherRun {
@@ -285,11 +286,10 @@ class TogetherRun {
 
   // --- what came of it --------------------------------------------------------------------------
 
-  /// Makes a result from this rank's own candidates and the times that the ranks agreed on.
-  /// `untried_for`: the reason that untried candidates are given.
-  TuneResult result_of(
-      std::size_t s, const ranks::Record& agreed,
-      const std::string& untried_for = "at least one rank did not get to it") const {
+  /// Makes a result from this rank's own candidates and the times that the ranks agreed on, which
+  /// where nothing is measured say only what is ready. `untried_for`: why candidates are untried.
+  TuneResult result_of(std::size_t s, const ranks::Record& agreed,
+                       const std::string& untried_for) const {
     TuneResult result = empty_result(what(s), problems_[s].problem, workshop_.device()->info());
     result.space = lists_[s].space;
     result.strategy = to_string(options_.together.strategy);
@@ -299,7 +299,7 @@ class TogetherRun {
       Candidate candidate;
       if (const Candidate* seen = work_.seen(s, c)) candidate = *seen;
       candidate.config = lists_[s].configs[c];
-      if (is_time(agreed.times[c])) {
+      if (may_measure_ && is_time(agreed.times[c])) {
         if (candidate.samples.empty()) candidate.samples = {agreed.times[c]};
         candidate.status = CandidateStatus::measured;
         candidate.seconds = agreed.times[c];
@@ -321,10 +321,10 @@ class TogetherRun {
       result.versions.push_back({v.name, v.value});
     const bool cut = options_.max_evaluations.value_or(0) != 0 && !lists_[s].whole;
     result.complete = !untried && !cut;
-    result.end = options_.stop.stop_requested() ? SearchEnd::stopped
-                 : untried                      ? SearchEnd::seconds
-                 : cut                          ? SearchEnd::evaluations
-                                                : SearchEnd::finished;
+    result.end = options_.stop.stop_requested() || !may_measure_ ? SearchEnd::stopped
+                 : untried                                       ? SearchEnd::seconds
+                 : cut                                           ? SearchEnd::evaluations
+                                                                 : SearchEnd::finished;
     trials_.annotate(s, result);
     workers_.warn(result);
     return result;
@@ -338,7 +338,7 @@ class TogetherRun {
         result.from_store = true;
         return result;
       }
-      return result_of(s, agreed);
+      return result_of(s, agreed, may_measure_ ? kUnreached : "this mode does not measure");
     }
     TuneResult result = result_of(s, {ranks::Times(lists_[s].configs.size(), kUntried), 0},
                                   "ranks use the defaults: " + decision.why.describe());
@@ -349,7 +349,7 @@ class TogetherRun {
 
   void save(std::size_t s, const ranks::Plan& plan) {
     if (may_measure_ && is_time(plan.choices[s].seconds))
-      book_.save(s, result_of(s, plan.records[s]), retune_);
+      book_.save(s, result_of(s, plan.records[s], kUnreached), retune_);
   }
 
   /// The others hear of `work`'s failure, and will all use defaults: so this is kept at once.

@@ -2,19 +2,18 @@
 
 #include <algorithm>
 #include <array>
-#include <random>
 
 #include <unistd.h>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/support/random.hpp"
 
 namespace kiln::runtime::ranks {
 
 using kiln::detail::format;
 
 std::uint64_t draw_number() {
-  std::random_device random;
-  const std::uint64_t number = static_cast<std::uint64_t>(random()) << 32 | random();
+  const std::uint64_t number = unpredictable_bits();
   return number == 0 ? 1 : number;
 }
 

@@ -5,7 +5,6 @@
 #include <ctime>
 #include <future>
 #include <optional>
-#include <random>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -18,6 +17,7 @@
 #include "kiln/communicators.hpp"
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
+#include "runtime/support/random.hpp"
 
 namespace kiln {
 
@@ -30,11 +30,6 @@ constexpr std::string_view kAnswer = "answer-", kProposal = "proposal-";
 constexpr std::size_t kAnswerDigits = 2 * sizeof(Digest), kProposalDigits = 16;
 /// No rank still asks for the answers of jobs that began this long ago.
 constexpr std::time_t kOldSeconds = 48 * 3600;
-
-std::uint64_t random_bits() {
-  std::random_device random;
-  return static_cast<std::uint64_t>(random()) << 32 | random();
-}
 
 /// Whether `name` is one that a Place gives to its files.
 bool is_own(std::string_view name) {
@@ -70,7 +65,7 @@ class Place {
   /// Losing to another proposal is not a failure. @throws EnvironmentError when a proposal cannot
   /// be made at all.
   void propose(const Digest& question, bool proposal) const {
-    const std::string mine = format("{}{:016x}", kProposal, random_bits());
+    const std::string mine = format("{}{:016x}", kProposal, runtime::unpredictable_bits());
     const std::string answer = answer_name(question);
     const int file = ::openat(fd_, mine.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (file < 0) fail(errno);
@@ -202,7 +197,7 @@ std::unique_ptr<Communicator> settle_in(std::unique_ptr<Communicator> base, cons
   // whether they see the answer, and settle one of their own.
   if (rank == 0)
     attempt([&] {
-      trial = random_bits();
+      trial = runtime::unpredictable_bits();
       place = std::make_shared<Place>(folder, true);
       settles(0);
     });

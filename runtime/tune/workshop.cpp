@@ -27,7 +27,7 @@ Workshop::Workshop(RuntimeOptions options, std::shared_ptr<cache::Store> store,
           store_, std::move(make_compiler), options_.log, options_.compile_threads,
           may_compile() ? Builder::Access::compile : Builder::Access::look_up, telemetry_,
           local_ranks)),
-      records_(store_, device_, *builder_, may_compile()),
+      records_(std::make_shared<RecordBook>(store_, device_, *builder_, may_compile())),
       trusted_references_(std::make_shared<TrustedReferences>()) {
   device_->set_reserve(options_.reserve_bytes.value_or(0));
 }
@@ -39,7 +39,7 @@ Workshop::Workshop(const Workshop& other, OwnTurn)
       device_(other.device_),
       telemetry_(other.telemetry_),
       builder_(other.builder_),
-      records_(store_, device_, *builder_, may_compile()),
+      records_(other.records_),
       trusted_references_(other.trusted_references_) {}
 
 }  // namespace kiln::runtime

@@ -49,7 +49,7 @@ class Workshop {
            std::shared_ptr<Telemetry> telemetry = std::make_shared<Telemetry>(),
            unsigned local_ranks = 1);
   struct OwnTurn {};
-  /// A workshop on the same store, device and builder, but with its own turn and count. For
+  /// A workshop on the same store, records, device and builder, but with its own turn and count. For
   /// subjects that may tune kernels, on any thread, while they are tuned themselves.
   Workshop(const Workshop& other, OwnTurn);
   struct LentTurn {};
@@ -62,7 +62,7 @@ class Workshop {
   const std::shared_ptr<Device>& device() const noexcept { return device_; }
   Builder& builder() noexcept { return *builder_; }
   Telemetry& telemetry() noexcept { return *telemetry_; }
-  RecordBook& records() noexcept { return records_; }
+  RecordBook& records() noexcept { return *records_; }
   const std::shared_ptr<TrustedReferences>& trusted_references() const noexcept {
     return trusted_references_;
   }
@@ -109,7 +109,7 @@ class Workshop {
   std::shared_ptr<Device> device_;
   std::shared_ptr<Telemetry> telemetry_;
   std::shared_ptr<Builder> builder_;
-  RecordBook records_;
+  const std::shared_ptr<RecordBook> records_;
   std::shared_ptr<TrustedReferences> trusted_references_;
   TuningTurn turn_;
   TuningTurn* lent_ = nullptr;  ///< another workshop's

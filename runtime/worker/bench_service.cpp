@@ -64,22 +64,22 @@ class Desk {
       const Ask ask = static_cast<Ask>(fields.integer());
       if (!bench_ && ask != Ask::share && ask != Ask::reach && ask != Ask::is_there)
         throw BrokenFrame("a request to a worker that has no bench");
-      answer.integer(static_cast<std::uint64_t>(Said::done));
+      answer.integer(static_cast<std::uint64_t>(AnswerKind::done));
       do_as_asked(ask, fields, answer);
       fields.finish();
       return answer.finish();
     } catch (const Refused& refused) {
       return FieldWriter()
-          .integer(static_cast<std::uint64_t>(Said::refused))
+          .integer(static_cast<std::uint64_t>(AnswerKind::refused))
           .integer(static_cast<std::uint64_t>(refused.refusal.status))
           .text(refused.refusal.reason)
           .finish();
     } catch (const OutOfMemory& error) {
-      return failure(Said::no_memory, error);
+      return failure(AnswerKind::no_memory, error);
     } catch (const std::bad_alloc& error) {
-      return failure(Said::no_memory, error);
+      return failure(AnswerKind::no_memory, error);
     } catch (const std::exception& error) {
-      return failure(Said::failed, error);
+      return failure(AnswerKind::failed, error);
     }
   }
 
@@ -88,9 +88,9 @@ class Desk {
     Refusal refusal;
   };
 
-  std::vector<std::byte> failure(Said said, const std::exception& error) const {
-    if (device_ && device_->lost()) said = Said::lost;
-    return FieldWriter().integer(static_cast<std::uint64_t>(said)).text(error.what()).finish();
+  std::vector<std::byte> failure(AnswerKind kind, const std::exception& error) const {
+    if (device_ && device_->lost()) kind = AnswerKind::lost;
+    return FieldWriter().integer(static_cast<std::uint64_t>(kind)).text(error.what()).finish();
   }
 
   /// Reads a draw's data, and says how its results are judged.

@@ -278,17 +278,17 @@ std::vector<std::byte> WorkerLink::send(Ask what, std::span<const std::byte> arg
   const WorkerProcess::Late late{give_up_, std::clamp(kGrace - over, kAtOnce, kGrace)};
   const std::vector<std::byte> answer =
       worker_->ask(request, TimeLimit(allowed_.seconds, begin), setup_.in_step ? &late : nullptr);
-  const Said said = read_answer(answer, [](FieldReader& fields) {
-    const auto first = static_cast<Said>(fields.integer());
-    if (first == Said::lost)
+  const AnswerKind kind = read_answer(answer, [](FieldReader& fields) {
+    const auto first = static_cast<AnswerKind>(fields.integer());
+    if (first == AnswerKind::lost)
       throw WorkerEnd(WorkerEnd::How::device, "lost its device: " + fields.text());
-    if (first == Said::no_memory) throw OutOfMemory(fields.text());
-    if (first == Said::failed) throw EnvironmentError(fields.text());
+    if (first == AnswerKind::no_memory) throw OutOfMemory(fields.text());
+    if (first == AnswerKind::failed) throw EnvironmentError(fields.text());
     return first;
   });
   if (what == Ask::verify || what == Ask::time)
     longest_ = std::max(longest_, std::chrono::duration<double>(Clock::now() - begin).count());
-  if (said == Said::refused) return answer;
+  if (kind == AnswerKind::refused) return answer;
   return {answer.begin() + sizeof(std::uint64_t), answer.end()};
 }
 

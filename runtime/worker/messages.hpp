@@ -102,7 +102,7 @@ enum class Ask : std::uint64_t {
   outputs            ///< draw, argument, whether defined, offset, count; answers bytes
 };
 
-enum class Said : std::uint64_t {
+enum class AnswerKind : std::uint64_t {
   done,      ///< and the answer
   refused,   ///< a trial that is not loaded: status, reason
   failed,    ///< an error's text

@@ -72,7 +72,7 @@ struct WorkerGroup::Failure {
     for (const bool ended : {true, false})
       for (std::size_t r = 0; r < all.size(); ++r)
         if (all[r].failed() && (all[r].ended != 0) == ended)
-          return {ShortText(format("rank {}: {}", r, all[r].why.text())), all[r].ended};
+          return {ShortText(format("rank {}: {}", r, all[r].why.get())), all[r].ended};
     return {};
   }
 };
@@ -178,8 +178,8 @@ WorkerGroup::Failure WorkerGroup::failure_in(const Step& step) const {
 
 std::string WorkerGroup::begin(IsolatedBench* bench, const std::string& why) {
   const Failure failure = form_again_once(bench, why);
-  if (failure.failed() && !failure.ended) return failure.why.text();
-  if (failure.failed()) lost_ = format("workers cannot be started: {}", failure.why.text());
+  if (failure.failed() && !failure.ended) return failure.why.get();
+  if (failure.failed()) lost_ = format("workers cannot be started: {}", failure.why.get());
   begun_ = true;
   return {};
 }
@@ -276,8 +276,8 @@ WorkerGroup::Said WorkerGroup::agree(const Said& mine, double seconds) {
     if (all[r].severity() > all[cause].severity()) cause = r;
   Said agreed = all[cause];
   if (agreed.severity() == 0) return agreed;
-  agreed.reason = ShortText(format("rank {}: {}", cause, agreed.reason.text()));
-  if (agreed.trouble) throw EnvironmentError(agreed.reason.text());
+  agreed.reason = ShortText(format("rank {}: {}", cause, agreed.reason.get()));
+  if (agreed.trouble) throw EnvironmentError(agreed.reason.get());
   return agreed;
 }
 
@@ -350,7 +350,7 @@ Candidate WorkerGroup::measure(IsolatedBench* bench, const Trial* trial, const R
   for (bool again = false;; again = true) {
     if (lost_.empty() && !formed_)
       if (const Failure failure = form_again_once(bench, why.reason); failure.failed())
-        lost_ = format("workers cannot be started any more: {}", failure.why.text());
+        lost_ = format("workers cannot be started any more: {}", failure.why.get());
     if (!lost_.empty()) return rejected(config, CandidateStatus::not_tried, lost_);
     std::shared_ptr<Rig> rig;
     Candidate candidate;
@@ -374,12 +374,12 @@ Candidate WorkerGroup::measure(IsolatedBench* bench, const Trial* trial, const R
         lost_ = format(
             "workers ended {} times through no fault of the candidates at work; the last "
             "one of {}",
-            excused_, agreed.reason.text());
+            excused_, agreed.reason.get());
         continue;
       }
     }
     if (agreed.ok()) return candidate;
-    return rejected(config, agreed.outcome(), agreed.reason.text());
+    return rejected(config, agreed.outcome(), agreed.reason.get());
   }
 }
 
@@ -389,7 +389,7 @@ std::optional<Candidate> WorkerGroup::meet(const std::optional<Refusal>& refusal
   if (refusal) said.fail(refusal->status, refusal->reason);
   const Said agreed = agree(said, longest_.make);
   if (agreed.ok()) return {};
-  return rejected(config, agreed.outcome(), agreed.reason.text());
+  return rejected(config, agreed.outcome(), agreed.reason.get());
 }
 
 }  // namespace kiln::runtime

@@ -73,7 +73,7 @@ class WorkerGroup {
   Said agree(const Said& mine, double seconds);
   void note_end(IsolatedBench& bench, Said& said) const;
 
-  Exchange exchange_;
+  RankExchange exchange_;
   const GroupSeconds seconds_;
   GroupSeconds longest_;            ///< of all ranks, once there is a group
   std::unique_ptr<Switch> switch_;  ///< by which this process ends the waits of all workers

@@ -316,6 +316,22 @@ TEST_CASE("a remembered file that is replaced or edited is noticed", "[codegen][
         IncludedFile::Kind::external);
 }
 
+TEST_CASE("closures that share what was seen are of one moment", "[codegen][closure]") {
+  Tree t;
+  t.write("inc/a", "int old;\n");
+  const std::string text = "#include <a>\n#include <b>\n";
+  const FilesSeen files(t.cache);
+  const Digest before = include_closure(text, t.context, files).digest;
+  t.write("inc/a", "int edited;\n");
+  t.write("inc/b", "int is_here_now;\n");
+  CHECK(include_closure(text, t.context, files).digest == before);
+  const Digest after = t.digest(text);
+  CHECK(after != before);
+  t.remove("inc/a");
+  t.remove("inc/b");
+  CHECK(t.digest(text) != after);
+}
+
 TEST_CASE("edits in quick succession are all noticed", "[codegen][closure]") {
   Tree t;
   const Digest digests[] = {[&] {

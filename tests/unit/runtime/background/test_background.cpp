@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <optional>
 #include <stdexcept>
@@ -12,6 +14,8 @@
 #include <variant>
 #include <vector>
 
+#include <sys/resource.h>
+
 #include "background_fixture.hpp"
 #include "kiln_test.hpp"
 #include "unit/runtime/capturing_device.hpp"
@@ -20,6 +24,24 @@
 
 using namespace kiln;
 using namespace kiln::test;
+
+namespace {
+
+/// How often the thread of lower priority has gone to sleep; 0: there is none.
+long sleeps_of_background() {
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+    if (::getpriority(PRIO_PROCESS, std::stoul(thread.path().filename())) <=
+        ::getpriority(PRIO_PROCESS, 0))
+      continue;
+    std::ifstream status(thread.path() / "status");
+    for (std::string line; std::getline(status, line);)
+      if (line.starts_with("voluntary_ctxt_switches:"))
+        return std::stol(line.substr(line.find('\t')));
+  }
+  return 0;
+}
+
+}  // namespace
 
 TEST_CASE("a launch in the background's mode does not wait, and gets the winner later",
           "[runtime][background]") {
@@ -88,6 +110,22 @@ TEST_CASE("a window that is closed is quiet, and the next one goes on", "[runtim
   CHECK(windows > 1);
   CHECK(runtime.settled());
   CHECK(handle.config({60}) == Values{8, 0});
+}
+
+TEST_CASE("what can only wait for a window sleeps", "[runtime][background]") {
+  Directory directory;
+  Served process(directory.path());
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  run_once(handle, 60);
+  REQUIRE(becomes([&] { return process.compiler->compiles == 4; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it has nothing left to do
+  const auto before = sleeps_of_background();
+  REQUIRE(before > 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  CHECK(sleeps_of_background() == before);
+  run_once(handle, 61);  // another problem is seen at once
+  REQUIRE(becomes([&] { return sleeps_of_background() != before; }));
 }
 
 TEST_CASE("a window closes by itself", "[runtime][background]") {

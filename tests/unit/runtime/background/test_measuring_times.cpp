@@ -75,3 +75,34 @@ TEST_CASE("after a window and after a slice there is a pause", "[runtime][backgr
   t.now = t.now.load() + seconds(1);
   CHECK(t.times.begin());
 }
+
+TEST_CASE("who waits to measure sleeps until something changes", "[runtime][background]") {
+  using std::chrono::milliseconds;
+  constexpr auto never = runtime::Clock::time_point::max();
+  MeasuringTimes times(0);
+  std::atomic<int> wakes{0};
+  std::jthread sleeping([&] {
+    for (unsigned long seen = times.changes(); !times.ended(); seen = times.changes()) {
+      times.doze(seen, never);
+      ++wakes;
+    }
+  });
+  std::this_thread::sleep_for(milliseconds(300));
+  CHECK(wakes == 0);  // no window is open
+  times.open_window();
+  while (wakes == 0) std::this_thread::sleep_for(milliseconds(1));
+  times.close_window();
+  times.end();
+  sleeping.join();
+
+  MeasuringTimes again(0);
+  const unsigned long seen = again.changes();
+  again.open_window();
+  again.doze(seen, never);  // it has changed already
+  again.close_window();
+  again.doze(again.changes(), again.now() + milliseconds(5));
+  Times paused(0.5);
+  paused.times.open_window();
+  paused.times.close_window();
+  paused.times.doze(paused.times.changes(), never);  // for what is left of the pause
+}

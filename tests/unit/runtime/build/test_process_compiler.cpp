@@ -8,6 +8,7 @@
 
 #include "findings.hpp"
 #include "process_fixture.hpp"
+#include "tracer.hpp"
 #include "unit/runtime/allocations.hpp"
 
 using namespace kiln;
@@ -126,6 +127,22 @@ TEST_CASE("what is beside a candidate that ends the process is compiled", "[runt
   CHECK(findings.wrong() == "");
   CHECK(failed == 9);
   CHECK(bench.here->asked == 0);
+}
+
+TEST_CASE("a killed process that stays holds nothing up", "[runtime][processes]") {
+  const ProcessBench bench({.limit = 2});
+  CHECK(bench.outcome("one") == "one");
+  const pid_t stays = bench.processes().at(0);
+  const Tracer tracer(stays);
+  if (!tracer.traces()) KILN_SKIP("no process may be traced here");
+  const auto begin = std::chrono::steady_clock::now();
+  CHECK(has(bench.outcome("loop"), "it took more than 2 s"));
+  CHECK(bench.outcome("goes on") == "goes on");
+  // It is looked at for ten seconds from when it was killed.
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
+  const std::vector<pid_t> processes = bench.processes();
+  CHECK(processes.size() == 2);
+  CHECK(processes.at(0) == stays);
 }
 
 TEST_CASE("a process that is killed from outside costs a second try", "[runtime][processes]") {
@@ -276,6 +293,27 @@ TEST_CASE("a fork of the program compiles by itself, and leaves the processes al
   CHECK(bench->processes() == processes);
   CHECK(alive(processes.at(0)));
   CHECK(bench->outcome("three") == "three");
+}
+
+TEST_CASE("a fork of the program lets processes go that are waited for in the program",
+          "[runtime][processes]") {
+  ProcessBench bench;
+  std::string outcome;
+  std::jthread waiting([&] { outcome = bench.outcome("sleep 1000"); });
+  within(20, [&] { return bench.processes().size() == 1; });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it waits now
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    const bool none = bench.processes().empty();
+    bench.compiler.reset();
+    ::_exit(none ? 0 : 1);
+  }
+  int status = -1;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  waiting.join();
+  CHECK(outcome == "sleep 1000");
 }
 
 TEST_CASE("a program that takes every child's end still learns of failures",

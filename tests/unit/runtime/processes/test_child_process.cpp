@@ -2,6 +2,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <memory>
 #include <thread>
 
 #include <fcntl.h>
@@ -14,6 +15,7 @@
 #include "kiln_test.hpp"
 #include "runtime/processes/child_process.hpp"
 #include "temporary_directory.hpp"
+#include "tracer.hpp"
 
 using namespace kiln;
 using runtime::ChildProcess;
@@ -167,4 +169,42 @@ TEST_CASE("a process that has ended leaves neither a descriptor nor a zombie",
   CHECK_THROWS_AS(ChildProcess("/nonexistent/program"), EnvironmentError);
   CHECK(count() == before);
   CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
+}
+
+TEST_CASE("a killed process that cannot be reaped yet is not waited for by who looks",
+          "[processes][child]") {
+  Scripts scripts;
+  ChildProcess process(scripts.script("exec sleep 1000"));
+  auto tracer = std::make_unique<test::Tracer>(process.id());
+  if (!tracer->traces()) KILN_SKIP("no process may be traced here");
+  process.begin_end(ChildProcess::End::now);
+  CHECK(process.killed());
+  for (int i = 0; i < 20; ++i) {
+    CHECK_FALSE(process.has_ended());
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  CHECK(process.how_ended().empty());
+  // Its descriptor is readable for ever now, so it says nothing.
+  CHECK(process.end_descriptor() == -1);
+  CHECK(process.next_look().left() < 0.1);
+  tracer.reset();
+  CHECK(process.end(ChildProcess::End::now) == "was ended by signal 9 (SIGKILL)");
+}
+
+TEST_CASE("a killed process that stays is let go, and reaped later", "[processes][child][long]") {
+  Scripts scripts;
+  std::unique_ptr<test::Tracer> tracer;
+  pid_t stays = 0;
+  {
+    ChildProcess process(scripts.script("exec sleep 1000"));
+    stays = process.id();
+    tracer = std::make_unique<test::Tracer>(stays);
+    if (!tracer->traces()) KILN_SKIP("no process may be traced here");
+    CHECK(process.end(ChildProcess::End::now) == "was killed, and has not ended within 10 s");
+  }
+  ChildProcess(scripts.script("exit 0")).end(ChildProcess::End::soon);
+  CHECK(::kill(stays, 0) == 0);  // a zombie still
+  tracer.reset();
+  const ChildProcess next(scripts.script("exit 0"));
+  CHECK(::kill(stays, 0) == -1);
 }

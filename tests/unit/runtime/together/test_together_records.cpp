@@ -3,6 +3,7 @@
 #include <chrono>
 #include <thread>
 
+#include "kiln/report.hpp"
 #include "runtime/measure/bench.hpp"
 #include "unit/runtime/ranks_fixture.hpp"
 
@@ -162,6 +163,29 @@ TEST_CASE("a launch is collective, and a record alone is no choice", "[runtime][
   const auto frozen = job.run<Values>(
       [](Process& process, int) { return process.runtime().tuned(doubling()).config({64}); });
   CHECK(frozen == std::vector<Values>{{8, 0}, {8, 0}});
+}
+
+TEST_CASE("a mode that measures nothing reports no time", "[runtime][ranks]") {
+  Job job(2);
+  for (const int r : {0, 1}) job[r].options.mode = Mode::untuned;
+  job.run<int>([](Process& process, int) {  // the untuned config is compiled
+    process.runtime().tuned(doubling()).prepare({64});
+    return 0;
+  });
+  job.restart();
+  for (const int r : {0, 1}) job[r].options.mode = Mode::lookup_only;
+  const auto results = job.run<TuneResult>(
+      [](Process& process, int) { return process.runtime().tuned(doubling()).tune({64}); });
+  for (const TuneResult& result : results) {
+    CHECK(result.winner().config == Values{2, 0});
+    CHECK(result.winner().status == CandidateStatus::not_tried);
+    CHECK(result.winner().reason == "this mode does not measure");
+    CHECK(result.winner().samples.empty());
+    CHECK(result.winner().seconds == 0);
+    CHECK_FALSE(result.complete);
+    CHECK(result.end == SearchEnd::stopped);
+    CHECK(kiln::to_json(result).find("_ms\"") == std::string::npos);
+  }
 }
 
 TEST_CASE("what one rank did not come to is no record of a search that is over",
