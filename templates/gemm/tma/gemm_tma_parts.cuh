@@ -26,6 +26,8 @@ constexpr bool gemm_tma_fits() {
       "block_m: 64 rows, or a multiple, for each consumer of a tile; at most 256");
   static_assert(c.block_n >= 8 && c.block_n <= 256 && c.block_n % 8 == 0,
                 "block_n: 8 to 256 columns, a multiple of 8");
+  static_assert(c.parted_columns() % 8 == 0,
+                "block_n: a multiple of 16 columns where half of them have sums of their own");
   static_assert(c.held_sums() <= c.most_sums(), "a thread's sums: at most 208; 3 consumers: 96");
   static_assert(c.block_k == c.box_k() || (c.block_k == 2 * c.box_k() && c.parted_tiles() == 0),
                 "block_k: 128 bytes or, unless sums are exact, 256");
