@@ -123,7 +123,7 @@ TEST_CASE("gated gemm of and to 8-bit floats: zeros, NaNs and infinities", "[tem
   }
   x.w[kColumns + 133] = float8_e4m3(kNan);
   x.scales_w[134] = kNan;
-  x.scales_w[kColumns + 290] = -kInfinity;  // of -1: an infinity
+  x.scales_w[kColumns + 291] = -kInfinity;  // of 1
   x.a[3] = float8_e4m3(0);
   x.a[4] = float8_e4m3(kNan);
   x.scales_a[5] = 0;
@@ -141,11 +141,11 @@ TEST_CASE("gated gemm of and to 8-bit floats: zeros, NaNs and infinities", "[tem
   CHECK((scales[0] == kLeast && at(0, 0) == 0 && at(0, 127) == 0));
   CHECK((scales[8] == 3.0f / 448 && std::isnan(at(0, 133)) && std::isnan(at(0, 134))));
   CHECK((at(0, 140) == -448 && at(0, 139) == 448));
-  CHECK((scales[16] == kInfinity && std::isnan(at(0, 290)) && at(0, 291) == 0));
+  CHECK((scales[16] == kInfinity && std::isnan(at(0, 291)) && at(0, 292) == 0));
   CHECK((scales[3] == kLeast && scales[8 + 3] == kLeast && at(3, 140) == 0));
-  CHECK((std::isnan(at(3, 133)) && std::isnan(at(3, 290)) && at(3, 291) == 0));
+  CHECK((std::isnan(at(3, 133)) && std::isnan(at(3, 291)) && at(3, 292) == 0));
   CHECK((scales[4] == kLeast && scales[8 + 4] == kLeast && std::isnan(at(4, 0))));
-  CHECK((scales[5] == kLeast && at(5, 140) == 0 && std::isnan(at(5, 290))));
+  CHECK((scales[5] == kLeast && at(5, 140) == 0 && std::isnan(at(5, 291))));
   std::vector<float8_e4m3> want(q.size());
   std::vector<float> right(scales.size());
   blocks.reference(want.data(), x.const_a(), x.const_w(), kRows, kColumns, 1, x.of_a(), x.of_w(),
@@ -159,7 +159,7 @@ TEST_CASE("gated gemm of and to 8-bit floats: zeros, NaNs and infinities", "[tem
   const float scale = 0.5f;
   launch(gemm_fp8_gated_fp8_tensor_kernel<Relu, RowScales>(), &scale);
   CHECK((at(0, 0) == 0 && at(0, 140) == -6 && at(0, 139) == 6));
-  CHECK((std::abs(at(0, 290)) == 448 && std::isnan(at(0, 133)) && std::isnan(at(4, 7))));
+  CHECK((std::abs(at(0, 291)) == 448 && std::isnan(at(0, 133)) && std::isnan(at(4, 7))));
 }
 
 TEST_CASE("gated gemm of and to 8-bit floats: data, activations and verdicts",
@@ -276,7 +276,6 @@ TEST_CASE("gated gemm of and to 8-bit floats: what makes no sense is refused", "
   };
   says("negative", [&] { by_rows(q.data(), -1, 8, 8); });
   says("negative", [&] { by_blocks(q.data(), 8, -8, 128, scales.data()); });
-  says("2^29", [&] { by_rows(q.data(), 1, (1 << 29) + 1, 1); });
   says("multiple of 128", [&] { by_blocks(q.data(), 8, 8, 64, scales.data()); });
   says("q overlaps A", [&] { by_rows(a.data() + 63, 8, 8, 8); });
   says("q overlaps A", [&] { by_blocks(w.data() + 2047, 8, 8, 128, scales.data()); });
