@@ -75,6 +75,13 @@ static_assert(wide(kToFp8Scaled, kToFp8Together, 64, 1).halved() &&
               wide(kToFp8Exact, kToFp8InTurns, 64, 2).halved() &&
               !wide(kToFp8Fast, kToFp8Together, 64, 1).halved());
 
+constexpr GemmTma kHalvedSwapped = [] {
+  GemmTma c = gated_of_fp8(kToFp8Scaled, kToFp8Together, 256, 112, 2, 1, 1, true);
+  c.stages = 2;
+  return c;
+}();
+static_assert(kHalvedSwapped.halved() && kHalvedSwapped.fits());
+
 }  // namespace
 
 TEST_CASE("gated GEMMs of 8-bit floats for Hopper leave as such with one scale",
@@ -117,6 +124,7 @@ TEST_CASE(
       {wide(kToFp8Exact, kToFp8Together, 64, 1, 1, 2), true, true},
       {wide(kToFp8Fast, kToFp8Together, 128, 2), true, true},
       {gated_of_fp8(kToFp8Scaled, kToFp8Together, 256, 96, 2, 1, 1, true), true, true},
+      {kHalvedSwapped, false, true},
       {gated_of_fp8(kToFp8Exact, kToFp8Together, 256, 16, 2, 1, 1, true), true, true},
       {gated_of_fp8(kToFp8Scaled, kToFp8InTurns, 64, 96, 2, 1, 2), false, false}};
   for (const Fp8GatedFp8Gemm& gemm : gemms)
