@@ -111,21 +111,7 @@ struct GemmTmaBody {
     return (c.swap ? shape.stride_a : shape.stride_b) == 0 ? 0 : at.batch;
   }
 
-  struct Stage {
-    int index;
-    unsigned parity;
-    __device__ __forceinline__ void next() {
-      if (++index == c.stages) {
-        index = 0;
-        parity ^= 1;
-      }
-    }
-    __device__ __forceinline__ void skip(int slices) {
-      const int to = index + slices;
-      parity ^= to / c.stages & 1;
-      index = to % c.stages;
-    }
-  };
+  using Stage = GemmTmaStage<c.stages>;
 
   /// Calls box(offset in the operand's part of a stage, x, y) for each of `copied` rows' boxes,
   /// from `row` and `l` on, as the block's `part`. Boxes have rows of 128 bytes: box_k() k of one

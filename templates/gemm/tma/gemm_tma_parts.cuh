@@ -1,4 +1,5 @@
-// Parts of gemm_tma.cuh: what a config must satisfy, and how results are packed.
+// Parts of gemm_tma.cuh: what a config must satisfy, the ring of stages, and how results are
+// packed.
 #pragma once
 
 #include "../../device/elements.cuh"
@@ -49,6 +50,24 @@ constexpr bool gemm_tma_fits() {
 }
 template <GemmTma c, class T, hopper::Lies rows_lie, hopper::Lies columns_lie>
 inline constexpr bool kGemmTmaFits = gemm_tma_fits<c, T, rows_lie, columns_lie>();
+
+/// A place in the ring of `stages` buffers, and the parity of its turn.
+template <int stages>
+struct GemmTmaStage {
+  int index;
+  unsigned parity;
+  __device__ __forceinline__ void next() {
+    if (++index == stages) {
+      index = 0;
+      parity ^= 1;
+    }
+  }
+  __device__ __forceinline__ void skip(int slices) {
+    const int to = index + slices;
+    parity ^= to / stages & 1;
+    index = to % stages;
+  }
+};
 
 __device__ __forceinline__ unsigned pack_pair(float first, float second, __half) {
   const __half2 pair = __floats2half2_rn(first, second);
