@@ -32,8 +32,8 @@ const std::vector<GatedProblem> kGated{{1000, 264, 200}, {300, 520, 1024}, {5, 6
                                        {16, 4096, 4096}, {200, 36, 68},    {40, 1003, 2048},
                                        {1, 8, 8}};
 
-/// What GEMMs make of 8-bit floats that were rounded once, and of those that were rounded to bf16 on
-/// the way: some elements become a neighbour, which is an eighth off.
+/// What GEMMs make of 8-bit floats that were rounded once, and of those that were rounded to bf16
+/// on the way: some elements become a neighbour, which is an eighth off.
 void check_nearly(const std::vector<bfloat16>& fused, const std::vector<bfloat16>& apart) {
   double most = 0, off = 0, squares = 0, squares_off = 0;
   for (std::size_t i = 0; i < fused.size(); ++i) {

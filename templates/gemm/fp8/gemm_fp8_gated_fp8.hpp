@@ -22,12 +22,12 @@
 // An error of a sum (Fp8Sums) moves an element by as much as gemm_fp8_gated.hpp says, and some of
 // them to a neighbour among e4m3 numbers.
 //
-// Tensor maps, and with them tensor cores, need what they need in gemm_fp8_gated.hpp: sm_90, a k of
-// a multiple of 16 (with scales of blocks 128), and an n of a multiple of 8; A and W must be aligned
-// to 16 bytes then, and a launch with one that is not is a UserError. Other problems, GPUs and the
-// host have the simt body, which converts each element and is slow. q and all scales need no more
-// alignment than their type's, and q is stored fastest where it is aligned to 16 bytes and n a
-// multiple of 16.
+// Tensor maps, and with them tensor cores, need what they need in gemm_fp8_gated.hpp: sm_90, a k
+// of a multiple of 16 (with scales of blocks 128), and an n of a multiple of 8; A and W must be
+// aligned to 16 bytes then, and a launch with one that is not is a UserError. Other problems, GPUs
+// and the host have the simt body, which converts each element and is slow. q and all scales need
+// no more alignment than their type's, and q is stored fastest where it is aligned to 16 bytes and
+// n a multiple of 16.
 //
 // Tiles of gemm_fp8_gated_fp8_blocks have 256 columns of gate and up, and no blocks share k. With
 // exact sums, and with scales of blocks, half of the columns are added at a time.
@@ -46,6 +46,7 @@
 #pragma once
 
 #include <filesystem>
+#include <type_traits>
 
 #include "../gated/gemm_gated_fp8.hpp"
 #include "gemm_fp8_gated.hpp"
