@@ -11,6 +11,7 @@
 #include "templates/experts/sort_by_expert.hpp"
 #include "templates/gemm/fp8/gemm_fp8.hpp"
 #include "templates/gemm/fp8/gemm_fp8_gated.hpp"
+#include "templates/gemm/fp8/gemm_fp8_gated_fp8.hpp"
 #include "templates/gemm/fp8/gemm_grouped_fp8.hpp"
 #include "templates/gemm/gated/gemm_gated.hpp"
 #include "templates/gemm/gated/gemm_gated_fp8.hpp"

@@ -113,7 +113,7 @@ void add_gated_product(Registry& registry, const HostActivation& activation, Gat
              [=](auto t) { return templates::gemm_gated_base<decltype(t)>(weights, activation); }));
 }
 
-/// Of 8-bit floats. `name`: of the GEMM.
+/// Of 8-bit floats; kernels are called by the type of results. `name`: of the GEMM.
 template <templates::Fp8Sums sums>
 void add_fp8_gated(Registry& registry, const HostActivation& activation, const std::string& name,
                    templates::GatedScales scales) {
@@ -126,15 +126,23 @@ void add_fp8_gated(Registry& registry, const HostActivation& activation, const s
                                     : "";
     return factors + "(A * " + which + "^T)[m][n]";
   };
-  const std::string equation =
-      "out[m][n] = " + word + "(" + product("gate") + ") * " + product("up") +
-      (scales == GatedScales::blocks ? ", scales of 1 x 128 of A and 128 x 128 of gate and up"
-                                     : "");
-  for (const GatedWeights weights : {GatedWeights::stacked, GatedWeights::interleaved})
-    registry.add(
-        fp8(name + "_gated_" + word + suffix_of(weights), equation + layout_of(weights), [=] {
-          return templates::gemm_fp8_gated_base<sums>(weights, activation, scales).definition();
-        }));
+  const std::string v = word + "(" + product("gate") + ") * " + product("up"),
+                    gated = name + "_gated_" + word;
+  const std::string how =
+      scales == GatedScales::blocks ? ", scales of 1 x 128 of A and 128 x 128 of gate and up" : "";
+  for (const GatedWeights weights : {GatedWeights::stacked, GatedWeights::interleaved}) {
+    const auto add = [&](const std::string& results, const std::string& type,
+                         const std::string& equation, auto base) {
+      registry.add(
+          of_types(gated + results + suffix_of(weights), equation + how + layout_of(weights),
+                   {{type, [=] { return base(weights, activation, scales).definition(); }}}));
+    };
+    add("", "bf16", "out[m][n] = " + v, templates::gemm_fp8_gated_base<sums>);
+    add("_fp8_tensor", "e4m3", "q[m][n] = e4m3((" + v + ") / scale)",
+        templates::gemm_fp8_gated_fp8_tensor_base<sums>);
+    add("_fp8_blocks", "e4m3", "q[m][n] = e4m3((" + v + ") / scales[n / 128][m])",
+        templates::gemm_fp8_gated_fp8_blocks_base<sums>);
+  }
 }
 
 void add_gated_fp8(Registry& registry, const HostActivation& activation, GatedWeights weights) {

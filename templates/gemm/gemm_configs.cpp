@@ -188,7 +188,8 @@ class TmaConfigs {
   void at_each_residence(Gemm c, double tiles) {
     for (const int resident : {1, 2, 3}) {
       c.resident = resident;
-      if (c.divides(operands_) && c.takes(op_)) in_each_order(c, tiles);
+      if (c.divides(operands_) && c.takes(op_) && (wide_ || !c.tma(operands_).halved()))
+        in_each_order(c, tiles);
     }
   }
 

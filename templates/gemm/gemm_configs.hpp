@@ -9,7 +9,8 @@
 
 namespace kiln::templates {
 
-/// with_wide: also tiles of 64 rows and 256 columns.
+/// with_wide: also tiles of 64 rows and 256 columns, and those of which half of the columns are
+/// added at a time (GemmTma::halved()).
 enum class GemmTiles { usual, with_wide };
 
 /// Fields that a body does not look at have one value each. The space's constraints decide about

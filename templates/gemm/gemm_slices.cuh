@@ -163,9 +163,14 @@ struct SimtBody {
   template <class Out, class Output>
   __device__ void store_blocks(Out* out, const Output& output, long long row, long long column,
                                void* shared) const {
-    output.epilogue.template store_units<c>(
-        out, output.shape, row, column / 2, unit_m(), unit_n(), shared,
-        [&](int i, int j) { return total<c.vector>(sums[i][j]); });
+    store_units(out, output, row, column, shared,
+                [&](int i, int j) { return total<c.vector>(sums[i][j]); });
+  }
+  template <class Out, class Output, class Value>
+  __device__ static void store_units(Out* out, const Output& output, long long row,
+                                     long long column, void* shared, Value value) {
+    output.epilogue.template store_units<c>(out, output.shape, row, column / 2, unit_m(), unit_n(),
+                                            shared, value);
   }
   template <class Out, class Output, class Value>
   __device__ static void store_each(Out* out, const Output& output, long long row, long long column,

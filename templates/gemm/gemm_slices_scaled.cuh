@@ -39,6 +39,11 @@ struct ScaledSimtBody : Simt {
   __device__ void store(Out* out, const Output& output, long long row, long long column) const {
     this->store_each(out, output, row, column, [&](int i, int j) { return scaled[i][j]; });
   }
+  template <class Out, class Output>
+  __device__ void store_blocks(Out* out, const Output& output, long long row, long long column,
+                               void* shared) const {
+    this->store_units(out, output, row, column, shared, [&](int i, int j) { return scaled[i][j]; });
+  }
 
  private:
   __device__ static long long inside(long long place, int size) {

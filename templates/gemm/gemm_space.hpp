@@ -200,10 +200,17 @@ constexpr Space<Gemm, Problem> with_tensor_maps(Space<Gemm, Problem> space) {
       .values(&Gemm::programmatic, {false, true});
 }
 
-/// The values of each field, by the type.
-template <class T, class Problem>
+/// The values of each field, by the type. `halves`: of tiles that add half of their columns at a
+/// time, too, which are not worth it where others do.
+template <class T, class Problem, bool halves = false>
 constexpr Space<Gemm, Problem> gemm_values() {
-  if constexpr (sizeof(GemmOperand<T>) == 2)
+  if constexpr (!halves && (GemmTypes<T>::kOperands == GemmOperands::fp8_exact || kBlockScaled<T>))
+    return gemm_values<T, Problem, true>().where(
+        "the tensor cores' sums of all columns of a tile fit registers beside its own",
+        [](const Gemm& c, const Problem&, const DeviceLimits&) {
+          return !c.uses_tma() || !c.tma(GemmTypes<T>::kOperands).halved();
+        });
+  else if constexpr (sizeof(GemmOperand<T>) == 2)
     return with_tensor_maps(
         Space<Gemm, Problem>{plain_config(GemmBody::mma, 64, 128, 64, 3, 32, 32, 8)}
             .default_on(Target::Kind::host, kHostDefault)

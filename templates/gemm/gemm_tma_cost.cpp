@@ -29,11 +29,14 @@ double adding_parts(const GemmTma& c, double tiles, double multiprocessors) {
 /// the next slice meanwhile, and no other warpgroup multiplies while it has its turn.
 double adding_sums(const GemmTma& c) {
   const bool pingpong = c.schedule == GemmSchedule::pingpong;
-  // With scales a warpgroup does better that has two tiles of 64 rows, and all the worse if columns
-  // have a scale each.
+  // Calculated: a half takes 256 clocks, and 64 sums of a thread some 130 more until the next one.
+  if (c.halved() && (pingpong || c.consumers == 1)) return 1.5;
+  // With scales a warpgroup does better that has two tiles of 64 rows, or two halves, and all the
+  // worse if columns have a scale each.
   if (c.scaled()) {
     const double columns = c.swap ? 1 + c.block_n / 128.0 : 1;
-    return columns * (pingpong || c.parted_tiles() == 2 ? 1.42 : c.row_tiles() > 1 ? 1.08 : 1.2);
+    const bool two = c.row_tiles() > 1 || c.halved();
+    return columns * (pingpong || c.parted_tiles() == 2 ? 1.42 : two ? 1.08 : 1.2);
   }
   switch (c.parted_tiles()) {
     case 1:
@@ -74,7 +77,8 @@ double gemm_tma_cost(const GemmTma& c, const GemmProblem& p, double traffic, con
   const double in_last = std::ceil((blocks - (rounds - 1) * slots) / multiprocessors);
 
   // Clocks for 128 bytes of k: products, of which few columns are bound by reading rows, or copies.
-  const double products = c.block_m / 16.0 * std::max(c.block_n / 2.0, 23 + c.block_n / 4.0) *
+  const double passes = c.halved() ? 2 : 1, columns = c.block_n / passes;
+  const double products = c.block_m / 16.0 * passes * std::max(columns / 2, 23 + columns / 4) *
                           adding_sums(c) / (pingpong ? 0.89 : 0.95);
   const double copies = (1.0 * c.block_m / c.cluster_n + 1.0 * c.block_n / c.cluster_m) * 128 / 66;
   const double slice = std::max(products, copies) / 1550;

@@ -72,7 +72,10 @@ TEST_CASE("configs of one name of numerics compute the same bits on the GPU",
                          {"gemm_grouped_fp8_block", {640, 1536, 1152, 5}},
                          {"gemm_gated_silu", {640, 1536, 1032}},
                          {"gemm_fp8_rows_gated_silu", {640, 1536, 1040}},
-                         {"gemm_fp8_block_gated_silu", {640, 1536, 1152}}}) {
+                         {"gemm_fp8_block_gated_silu", {640, 1536, 1152}},
+                         {"gemm_fp8_rows_gated_silu_fp8_tensor", {640, 1536, 1040}},
+                         {"gemm_fp8_rows_gated_silu_fp8_blocks", {640, 1536, 1040}},
+                         {"gemm_fp8_block_gated_silu_fp8_blocks", {640, 1536, 1152}}}) {
     for (const std::string& type : types_of(c.kernel)) {
       const KernelDefinition kernel = shipped_kernels().make(c.kernel, type);
       CAPTURE(kernel.name, type, kernel.describe_problem(c.problem));

@@ -39,7 +39,8 @@ def main():
     gemms |= {"gemm_gated_" + act + rows for act in ("silu", "gelu", "gelu_tanh", "relu") for rows in ("", "_interleaved")}
     gemms |= {"gemm_gated_" + act + "_fp8_" + scales + rows for act in ("silu", "gelu", "gelu_tanh", "relu") for scales in ("tensor", "blocks")
               for rows in ("", "_interleaved")}
-    gemms |= {"gemm_fp8" + scales + "_gated_" + act + rows for act in ("silu", "gelu", "gelu_tanh", "relu") for scales in ("", "_rows", "_fast", "_rows_fast", "_block")
+    gemms |= {"gemm_fp8" + scales + "_gated_" + act + results + rows for act in ("silu", "gelu", "gelu_tanh", "relu")
+              for scales in ("", "_rows", "_fast", "_rows_fast", "_block") for results in ("", "_fp8_tensor", "_fp8_blocks")
               for rows in ("", "_interleaved")}
     gemms |= {act + "_mul" + scales for act in ("silu", "gelu", "gelu_tanh", "relu") for scales in ("", "_fp8_rows", "_fp8_blocks", "_fp8_tensor")}
     rows = {"rmsnorm_residual", "rmsnorm_fp8", "layernorm", "softmax", "cross_entropy", "quantize_rows", "quantize_blocks", "quantize_tensor"}

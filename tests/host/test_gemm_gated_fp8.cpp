@@ -2,14 +2,10 @@
 // blocks, both layouts of the weights, schedules, clusters, swap and shared k, with ragged edges.
 // With ReLU all products are exact, and so are their roundings.
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
-#include "gemm_tma_test.hpp"
-#include "kiln/block_scales.hpp"
+#include "gemm_gated_test.hpp"
 
 using namespace host_test;
-using kiln::float8_e4m3;
 
 namespace {
 
@@ -28,65 +24,27 @@ class GatedFp8Gemm {
   void check(int m, int n, int k, std::size_t offset = 0) const {
     CAPTURE(text_of(c_), stacked_, blocks_, m, n, k, offset);
     REQUIRE(c_.fits());
-    const int product = (n + 7) / 8 * 16, rows = stacked_ ? 2 * n : product;
+    const int product = gated_columns(n), rows = stacked_ ? 2 * n : product;
     const auto depth = std::size_t(k), width = std::size_t(n), height = std::size_t(m);
     const auto a = random_bf16(height * depth, 3);
     auto w = random_bf16(std::size_t(rows) * depth, 4);
     const std::vector<float> v = products(a, w, height, width, depth);
 
-    const HostTensorMap map_a = operand_map(c_, HostElement::bf16, a.data(), false, k, m);
-    HostTensorMap map_w = operand_map(c_, HostElement::bf16, w.data(), true, k, product);
-    if (stacked_) {  // [n / 8][gate, up][8][k]
-      map_w = tensor_map(w.data(), HostElement::bf16, {depth, 8, 2, std::uint64_t(n / 8)},
-                         {64, 8, 2, unsigned(map_w.box[1]) / 16}, 128);
-      map_w.stride[0] = depth * 2;
-      map_w.stride[1] = depth * 2 * width;
-      map_w.stride[2] = depth * 2 * 8;
-    }
-    constexpr std::size_t kMargin = 4096;
-    constexpr std::uint8_t kUntouched = 0xa5;
-    std::vector<std::uint8_t> memory(v.size() + 2 * kMargin + 32, kUntouched);
-    std::uint8_t* const q = memory.data() + kMargin +
-                            (16 - reinterpret_cast<std::uintptr_t>(memory.data()) % 16) % 16 +
-                            offset;
-    const auto leading = std::size_t(kiln::scale_leading(m));
-    const std::size_t of_k = std::size_t(kiln::scale_blocks(n));
-    constexpr float kPoison = -7;
-    std::vector<float> scales(of_k * leading + 2 * kMargin, kPoison);
-    const float scale = 1.0f / 16;
-
+    const HostTensorMap map_a = operand_map(c_, HostElement::bf16, a.data(), false, k, m),
+                        map_w = weights_map(c_, HostElement::bf16, w.data(), stacked_, n, k);
+    GatedFp8Results results(m, n, offset);
+    const float scale = results.kGiven;
     TileWorkspace shared(c_, std::size_t(c_.tiles_m(m, product)) * c_.tiles_n(m, product));
     const auto launch = [&](auto... more) {
       kernel_.in_clusters({unsigned(c_.cluster())}, {c_.grid(m, product, 3)},
-                          {unsigned(c_.threads())}, c_.shared_bytes(), q, map_a, map_w, m, n, k,
-                          more...);
+                          {unsigned(c_.threads())}, c_.shared_bytes(), results.q(), map_a, map_w, m,
+                          n, k, more...);
     };
     if (blocks_)
-      launch(scales.data() + kMargin);
+      launch(results.scales());
     else
       launch(&scale, shared.argument());
-
-    std::vector<float> want_scales(scales.size(), kPoison);
-    std::size_t wrong = 0;
-    for (std::size_t i = 0; i < height; ++i)
-      for (std::size_t j = 0; j < width; ++j) {
-        float of = scale;
-        if (blocks_) {
-          const std::size_t first = j / 128 * 128, end = std::min(first + 128, width);
-          float most = 0;
-          for (std::size_t h = first; h < end; ++h)
-            most = std::max(most, std::abs(v[i * width + h]));
-          of = std::max(most / 448, std::numeric_limits<float>::min());
-          want_scales[kMargin + j / 128 * leading + i] = of;
-        }
-        const std::uint8_t want = float8_e4m3(v[i * width + j] * (1 / of)).bits,
-                           got = q[i * width + j];
-        wrong += want != got && ((want | got) & 0x7f) != 0;  // zeros may have either sign
-        q[i * width + j] = kUntouched;
-      }
-    CHECK(wrong == 0);
-    CHECK(std::count(memory.begin(), memory.end(), kUntouched) == std::ptrdiff_t(memory.size()));
-    CHECK(scales == want_scales);
+    results.check(v, blocks_);
     CHECK(shared.ready_again());
   }
 
@@ -98,7 +56,8 @@ class GatedFp8Gemm {
     std::vector<float> v(m * n);
     std::vector<bool> used(w.size() / k, false);
     for (std::size_t j = 0; j < n; ++j) {
-      const std::size_t gate = stacked_ ? j : j / 8 * 16 + j % 8, up = gate + (stacked_ ? n : 8);
+      const std::size_t gate = gated_row(stacked_, j, false, n),
+                        up = gated_row(stacked_, j, true, n);
       used[gate] = used[up] = true;
       for (std::size_t i = 0; i < m; ++i) {
         float sums[2] = {};

@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "kiln/block_scales.hpp"
-#include "kiln/error.hpp"
-#include "templates/gemm/gated/gemm_gated_host.hpp"
+#include "templates/gemm/fp8/gemm_fp8_gated_host.hpp"
 
 namespace kiln::templates {
 
@@ -23,6 +22,8 @@ constexpr Tolerance kFp8GatedTolerance =
     sums == Fp8Sums::fast ? Tolerance{.relative = 5e-2, .absolute = 0.2}
                           : Tolerance{.relative = 1.6e-2, .absolute = 2e-2};
 
+double bf16_bytes(const GatedProblem& p) { return sizeof(bfloat16) * 1.0 * p.m * p.n; }
+
 /// Elements of A and W are within 1, and as many products as k are added: with such scales sums are
 /// about 1, where activations are neither 0 nor their argument.
 Uniform scales_for(int k) {
@@ -30,31 +31,35 @@ Uniform scales_for(int k) {
   return {most / 2, most};
 }
 
-template <class T>
-double fp8_traffic(const GatedProblem& p) {
-  return gated_operand_bytes<T>(p) + sizeof(GemmResult<T>) * 1.0 * p.m * p.n;
-}
-template <class T>
-double fp8_blocks_traffic(const GatedProblem& p) {
-  return fp8_traffic<T>(p) +
-         sizeof(float) * 1.0 * scale_blocks(p.k) * (p.m + 2.0 * scale_blocks(p.n));
-}
-template <class T>
-double fp8_rows_traffic(const GatedProblem& p) {
-  return fp8_traffic<T>(p) + sizeof(float) * (1.0 * p.m + 2.0 * p.n);
+}  // namespace
+
+std::vector<float> fp8_gated_values(const float8_e4m3* a, const float8_e4m3* w,
+                                    GatedWeights weights, const GatedProblem& p,
+                                    float (*activation)(float), GatedScales scales,
+                                    const float* scales_a, const float* scales_w) {
+  const bool blocks = scales == GatedScales::blocks;
+  const GemmBlockScales of_blocks{scales_a, scales_w};
+  const GatedFinish scaled = [=](float sum, const epilogue::Place& at) {
+    return scales == GatedScales::rows     ? epilogue::RowScales{}(sum, at, scales_a, scales_w)
+           : scales == GatedScales::tensor ? epilogue::TensorScales{}(sum, at, scales_a, scales_w)
+                                           : sum;
+  };
+  return gated_values(a, w, weights, p, activation, scaled, blocks ? &of_blocks : nullptr);
 }
 
-std::string name_of(GatedScales scales, Fp8Sums sums) {
+std::string fp8_gated_operands(GatedScales scales, Fp8Sums sums) {
   constexpr const char* kNames[] = {"", "_rows", "_block"};
   return std::string("_fp8") + kNames[static_cast<int>(scales)] +
          (sums == Fp8Sums::fast ? "_fast" : "");
 }
-std::string type_of(GatedScales scales) {
+
+void add_types_of_scales(GatedScales scales, std::vector<std::string>& types) {
   constexpr const char* kTypes[] = {"TensorScales", "RowScales", "BlockScales"};
-  return std::string("kiln::epilogue::") + kTypes[static_cast<int>(scales)];
+  types.push_back(std::string("kiln::epilogue::") + kTypes[static_cast<int>(scales)]);
+  for (int array = 0; array < 2; ++array) types.push_back(device_name<const float*>());
 }
 
-void add_scales(GatedScales scales, const GatedProblem& p, Workload& w) {
+void add_fp8_scales(GatedScales scales, const GatedProblem& p, Workload& w) {
   const auto m = static_cast<std::size_t>(p.m), n = static_cast<std::size_t>(p.n);
   const auto range = scales_for(p.k);
   switch (scales) {
@@ -73,39 +78,24 @@ void add_scales(GatedScales scales, const GatedProblem& p, Workload& w) {
   }
 }
 
-}  // namespace
-
 template <Fp8Sums sums>
 UntypedKernel<Gemm, GatedProblem> gemm_fp8_gated_base(GatedWeights weights,
                                                       const HostActivation& activation,
                                                       GatedScales scales) {
   using T = Fp8<bfloat16, sums>;
-  if ((scales == GatedScales::blocks) != kBlockScaled<T>)
-    throw InternalError("gemm: scales of blocks, and sums that have none");
-  auto kernel = gated_common<T>("gemm/fp8/gemm_fp8_gated.cuh", weights, activation, "",
-                                scales == GatedScales::tensor ? fp8_traffic<T>
-                                : scales == GatedScales::rows ? fp8_rows_traffic<T>
-                                                              : fp8_blocks_traffic<T>,
-                                name_of(scales, sums));
-  kernel.types.push_back(type_of(scales));
-  for (int array = 0; array < 2; ++array) kernel.types.push_back(device_name<const float*>());
+  auto kernel = fp8_gated_common<sums, bf16_bytes>("gemm/fp8/gemm_fp8_gated.cuh", weights,
+                                                   activation, scales, "");
   kernel.maps.insert(kernel.maps.begin(), gated_result_map<T>());
   kernel.workload = [weights, scales](const GatedProblem& p, Workload& w) {
     w.output<bfloat16>(static_cast<std::size_t>(p.m) * static_cast<std::size_t>(p.n));
     add_gated_operands<T>(weights, p, w);
-    add_scales(scales, p, w);
+    add_fp8_scales(scales, p, w);
   };
   kernel.computed_by([weights, scales, of = activation.of](
                          bfloat16* out, const float8_e4m3* a, const float8_e4m3* w, int m, int n,
                          int k, const float* scales_a, const float* scales_w) {
-    const GemmBlockScales of_blocks{scales_a, scales_w};
-    const GatedFinish scaled = [=](float sum, const epilogue::Place& at) {
-      return scales == GatedScales::rows     ? epilogue::RowScales{}(sum, at, scales_a, scales_w)
-             : scales == GatedScales::tensor ? epilogue::TensorScales{}(sum, at, scales_a, scales_w)
-                                             : sum;
-    };
     const std::vector<float> values =
-        gated_values(a, w, weights, {m, n, k}, of, scaled, kBlockScaled<T> ? &of_blocks : nullptr);
+        fp8_gated_values(a, w, weights, {m, n, k}, of, scales, scales_a, scales_w);
     std::transform(values.begin(), values.end(), out, [](float value) { return bfloat16(value); });
   });
   kernel.tolerance = kFp8GatedTolerance<sums>;

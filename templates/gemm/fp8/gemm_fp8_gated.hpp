@@ -44,6 +44,7 @@
 // empty `out` is left alone.
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <type_traits>
 
@@ -77,11 +78,9 @@ constexpr GatedScales gated_scales() {
   return kRows ? GatedScales::rows : kBlocks ? GatedScales::blocks : GatedScales::tensor;
 }
 
-/// @throws UserError when out overlaps what is read
-inline GatedProblem checked_fp8_gated(GatedWeights weights, GatedScales scales, const bfloat16* out,
-                                      const float8_e4m3* a, const float8_e4m3* w,
-                                      const GatedProblem& p, const float* scales_a,
-                                      const float* scales_w) {
+/// Of A and of W.
+inline std::array<GemmArea, 2> gated_scale_areas(GatedScales scales, const GatedProblem& p,
+                                                 const float* scales_a, const float* scales_w) {
   const GemmStride blocks = scale_blocks(p.k);
   const GemmStride of_a = scales == GatedScales::rows     ? p.m
                           : scales == GatedScales::blocks ? blocks * scale_leading(p.m)
@@ -89,13 +88,20 @@ inline GatedProblem checked_fp8_gated(GatedWeights weights, GatedScales scales, 
   const GemmStride of_w = scales == GatedScales::rows     ? 2ll * p.n
                           : scales == GatedScales::blocks ? 2 * blocks * scale_blocks(p.n)
                                                           : 1;
+  return {gemm_area(scales_a, of_a, 0, 0, 0), gemm_area(scales_w, of_w, 0, 0, 0)};
+}
+
+/// @throws UserError when out overlaps what is read
+inline GatedProblem checked_fp8_gated(GatedWeights weights, GatedScales scales, const bfloat16* out,
+                                      const float8_e4m3* a, const float8_e4m3* w,
+                                      const GatedProblem& p, const float* scales_a,
+                                      const float* scales_w) {
   const GemmArea area = gemm_area(out, GemmStride{p.m} * p.n, 1, p.n, p.n);
   if (overlap(area, gemm_area(a, GemmStride{p.m} * p.k, 1, p.k, p.k)) ||
       overlap(area, gated_weights_area(w, weights, p)))
     throw UserError("gemm: out overlaps A or W");
-  if (overlap(area, gemm_area(scales_a, of_a, 0, 0, 0)) ||
-      overlap(area, gemm_area(scales_w, of_w, 0, 0, 0)))
-    throw UserError("gemm: out overlaps the scales");
+  for (const GemmArea& read : gated_scale_areas(scales, p, scales_a, scales_w))
+    if (overlap(area, read)) throw UserError("gemm: out overlaps the scales");
   return p;
 }
 

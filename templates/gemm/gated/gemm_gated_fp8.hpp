@@ -6,7 +6,8 @@
 //   0 <= i < m, 0 <= j < n, 0 <= l < k
 //
 // A, the weights and activations are those of gemm_gated.hpp; q is [m][n], row-major without gaps.
-// v is float, and not rounded to T. Two kernels differ by the scale:
+// gemm_fp8_gated_fp8.hpp multiplies 8-bit floats. v is float, and not rounded to T. Two kernels
+// differ by the scale:
 //
 //   gemm_gated_fp8_tensor  *scale, in device memory, which is given
 //   gemm_gated_fp8_blocks  scales[j / 128][i], of 128 consecutive elements of a row, as

@@ -6,21 +6,25 @@
 
 namespace kiln::templates {
 
-template <GemmTma c, class T, GatedWeights weights, class Activation>
+template <GemmTma c, class T, GatedWeights weights, class Activation,
+          class Scales = epilogue::Nothing, class... P>
 __global__ void __launch_bounds__(c.threads(), 1)
     gemm_gated_fp8_tensor_tma(Fp8Result* q, const __grid_constant__ hopper::TensorMap a,
                               const __grid_constant__ hopper::TensorMap w, int m, int n, int k,
-                              const float* scale, Workspace workspace) {
-  const GatedFp8Tensor epilogue(gated_epilogue<Activation, weights>(n), ScaleInMemory{scale});
+                              P... parameters, const float* scale, Workspace workspace) {
+  const GatedFp8Tensor epilogue(gated_epilogue<Activation, weights, Scales>(n, parameters...),
+                                ScaleInMemory{scale});
   gemm_tma_body<c, GemmTranspose::nt, T>(q, a, w, gated_shape(m, n, k), epilogue, workspace);
 }
 
-template <GemmTma c, class T, GatedWeights weights, class Activation>
+template <GemmTma c, class T, GatedWeights weights, class Activation,
+          class Scales = epilogue::Nothing, class... P>
 __global__ void __launch_bounds__(c.threads(), 1)
     gemm_gated_fp8_blocks_tma(Fp8Result* q, const __grid_constant__ hopper::TensorMap a,
                               const __grid_constant__ hopper::TensorMap w, int m, int n, int k,
-                              float* scales) {
-  const GatedFp8Blocks epilogue(gated_epilogue<Activation, weights>(n), scales);
+                              P... parameters, float* scales) {
+  const GatedFp8Blocks epilogue(gated_epilogue<Activation, weights, Scales>(n, parameters...),
+                                scales);
   gemm_tma_body<c, GemmTranspose::nt, T>(q, a, w, gated_shape(m, n, k), epilogue, Workspace{});
 }
 

@@ -28,7 +28,7 @@ inline GemmShape<false> gated_product(const GatedProblem& p) { return gemm_shape
 /// tile holds whole.
 template <class T, bool blocks>
 constexpr Space<Gemm, GatedProblem> gated_values() {
-  const auto values = gemm_values<T, GatedProblem>();
+  const auto values = gemm_values<T, GatedProblem, blocks>();
   if constexpr (!blocks) {
     return values.where(
         "a thread has gate and up of each of its columns: tile_n of simt is even, and block_n of "
@@ -36,11 +36,12 @@ constexpr Space<Gemm, GatedProblem> gated_values() {
         [](const Gemm& c, const GatedProblem&, const DeviceLimits&) { return takes_pairs(c); });
   } else {
     constexpr int kColumns = kPairsOfScale;
-    constexpr bool kTwoBytes = sizeof(GemmOperand<T>) == 2;
+    constexpr std::size_t kBytes = sizeof(GemmOperand<T>);
     return values
         .default_on(Target::Kind::cuda,
-                    kTwoBytes ? plain_config(GemmBody::mma, 64, kColumns, 32, 3, 32, 32, 8)
-                              : plain_config(GemmBody::simt, 32, kColumns, 32, 1, 4, 8, 4))
+                    kBytes == 2   ? plain_config(GemmBody::mma, 64, kColumns, 32, 3, 32, 32, 8)
+                    : kBytes == 1 ? plain_config(GemmBody::simt, 32, kColumns, 64, 2, 4, 8, 8)
+                                  : plain_config(GemmBody::simt, 32, kColumns, 32, 1, 4, 8, 4))
         .default_on(Target::Kind::host,
                     plain_config(GemmBody::simt, 16, kColumns, 128, 1, 4, 8, 16))
         .where(

@@ -109,14 +109,19 @@ __device__ __forceinline__ void gated_magnitudes(float (&results)[kTiles / 2][4]
                                                  const float (&sums)[kTiles][4],
                                                  const GemmOutput<false, Epilogue>& c,
                                                  long long row, long long column) {
-  gated_results(results, sums, c, row, column);
+  const GatedSums<kTiles> pairs{sums};
   most[0] = most[1] = 0.0f;
 #pragma unroll
-  for (int j = 0; j < kTiles / 2; ++j)
+  for (int j = 0; j < kTiles / 2; ++j) {
+    // Else what an epilogue loads for columns might be there for all of them at once.
+    if (!kHostTarget && j > 0 && j % 4 == 0) __syncwarp();
 #pragma unroll
-    for (int e = 0; e < 4; ++e)
-      if (column + j * 8 + e % 2 < c.shape.n)
-        most[e / 2] = fmaxf(most[e / 2], fabsf(results[j][e]));
+    for (int e = 0; e < 4; ++e) {
+      const int at = static_cast<int>(column) + j * 8 + e % 2;
+      results[j][e] = c.finished_near(pairs[j][e], static_cast<int>(row) + e / 2 * 8, at);
+      if (at < c.shape.n) most[e / 2] = fmaxf(most[e / 2], fabsf(results[j][e]));
+    }
+  }
 #pragma unroll
   for (int apart = 1; apart <= 2; apart *= 2)
 #pragma unroll

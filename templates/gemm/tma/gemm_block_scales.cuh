@@ -51,13 +51,17 @@ class GemmTmaFactors {
     for (int a = 0; a < kAhead; ++a) loaded_[a] = loaded_[a + 1];
     load_next();
   }
-  /// Adds the slice's products of the thread's `i`th tile of 64 rows.
-  __device__ __forceinline__ void add(Sums& sums, const Sums& slice, int i) const {
+  /// Adds the slice's products of the thread's `i`th tile of 64 rows, and of as many of 8 columns
+  /// from `first` on as there are.
+  template <int tiles>
+  __device__ __forceinline__ void add(Sums& sums, const float (&slice)[tiles][4], int i,
+                                      int first) const {
 #pragma unroll
-    for (int j = 0; j < kColumnTiles; ++j)
+    for (int j = 0; j < tiles; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
-        sums[j][e] += slice[j][e] * (loaded_[0].of_rows[i][e / 2] * of_column(j, e));
+        sums[first + j][e] +=
+            slice[j][e] * (loaded_[0].of_rows[i][e / 2] * of_column(first + j, e));
   }
 
  private:
@@ -68,9 +72,10 @@ class GemmTmaFactors {
   static constexpr int kBlocks = (kScaleBlock - kGroup + c.block_n / kKinds - 1) / kScaleBlock + 1;
   static constexpr int kOfColumns = c.swap ? 2 * kColumnTiles : kBlocks * kKinds;
   /// Slices; as many as registers allow.
-  static constexpr int kAhead =
-      !c.swap && kRowTiles == 1 && c.held_sums() + 3 * (2 + kOfColumns) <= GemmTma::kMostSums ? 2
-                                                                                              : 1;
+  static constexpr int kAhead = !c.swap && kRowTiles == 1 && !c.halved() &&
+                                        c.held_sums() + 3 * (2 + kOfColumns) <= GemmTma::kMostSums
+                                    ? 2
+                                    : 1;
 
   const float* along_m_;  // of the slice that is loaded last, from the thread's first element on
   const float* along_n_;  // of that slice and the first block of n

@@ -67,6 +67,12 @@ struct GemmTma {
     if (operands != GemmOperands::fp8_exact && !scaled()) return 0;
     return row_tiles() == 1 && sums() + block_n + column_factors() <= most_sums() ? 2 : 1;
   }
+  /// And their columns: all of a tile's, or half of them at a time where those sums of all would
+  /// not fit beside the others.
+  constexpr bool halved() const {
+    return parted_tiles() == 1 && sums() + block_n / 2 + column_factors() > most_sums();
+  }
+  constexpr int parted_columns() const { return halved() ? block_n / 2 : block_n; }
   /// With scales of blocks: as many elements along n have one in common where tiles begin at
   /// multiples. With pairs (gemm_pairs.hpp) they are C's, and a tile has twice as many.
   constexpr bool scaled() const { return operands == GemmOperands::fp8_scaled; }
@@ -80,7 +86,7 @@ struct GemmTma {
   constexpr int column_factors() const { return scaled() && swap ? block_n / 2 : 0; }
   /// All that a thread has in registers.
   constexpr int held_sums() const {
-    return sums() + parted_tiles() * block_n / 2 + column_factors();
+    return sums() + parted_tiles() * parted_columns() / 2 + column_factors();
   }
   /// Rows and columns that a block copies, for itself and for the cluster's blocks beside it.
   constexpr int copied_m() const { return block_m / cluster_n; }
@@ -138,7 +144,8 @@ struct GemmTma {
     const bool pingpong = schedule == GemmSchedule::pingpong;
     return consumers >= 1 && consumers <= 3 && stages >= 2 && group >= 1 &&
            block_m % (64 * (pingpong ? 1 : consumers)) == 0 && block_m <= 256 && row_tiles() >= 1 &&
-           block_n % 8 == 0 && block_n >= 8 && block_n <= 256 && held_sums() <= most_sums() &&
+           parted_columns() % 8 == 0 && block_n >= 8 && block_n <= 256 &&
+           held_sums() <= most_sums() &&
            (block_k == box_k() || (block_k == 2 * box_k() && parted_tiles() == 0)) &&
            (!pingpong || (consumers == 2 && persistent)) && copied_m() % 8 == 0 &&
            copied_n() % 8 == 0 && cluster() <= 8 &&

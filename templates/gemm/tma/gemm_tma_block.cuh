@@ -111,21 +111,7 @@ struct GemmTmaBody {
     return (c.swap ? shape.stride_a : shape.stride_b) == 0 ? 0 : at.batch;
   }
 
-  struct Stage {
-    int index;
-    unsigned parity;
-    __device__ __forceinline__ void next() {
-      if (++index == c.stages) {
-        index = 0;
-        parity ^= 1;
-      }
-    }
-    __device__ __forceinline__ void skip(int slices) {
-      const int to = index + slices;
-      parity ^= to / c.stages & 1;
-      index = to % c.stages;
-    }
-  };
+  using Stage = GemmTmaStage<c.stages>;
 
   /// Calls box(offset in the operand's part of a stage, x, y) for each of `copied` rows' boxes,
   /// from `row` and `l` on, as the block's `part`. Boxes have rows of 128 bytes: box_k() k of one
@@ -249,17 +235,20 @@ struct GemmTmaBody {
     }
   }
 
-  /// Starts the products of a slice with as many tiles of 64 rows as there are sums.
-  template <int tiles>
-  __device__ __forceinline__ void multiply_slice(float (&sums)[tiles][kColumnTiles][4], int stage,
-                                                 int first_row, bool adding) {
+  /// Starts the products of a slice with as many tiles of 64 rows, and of columns, as there are
+  /// sums.
+  template <int tiles, int column_tiles>
+  __device__ __forceinline__ void multiply_slice(float (&sums)[tiles][column_tiles][4], int stage,
+                                                 int first_row, bool adding, int first_column = 0) {
     constexpr bool kAcross = rows_lie == hopper::Lies::across;
     constexpr bool kColumnsAcross = columns_lie == hopper::Lies::across;
-    // Bytes from a row to the next, on average.
+    // Bytes from a row, or a column, to the next, on average.
     constexpr int kRow = kAcross ? c.block_k * c.element() : 128;
+    constexpr int kColumn = kColumnsAcross ? c.block_k * c.element() : 128;
     const unsigned char* const rows = stages + stage * c.stage_bytes();
     const auto a = hopper::operand<128, rows_lie>(rows + first_row * kRow);
-    const auto b = hopper::operand<128, columns_lie>(rows + kRowsBytes, c.block_k * 128);
+    const auto b = hopper::operand<128, columns_lie>(rows + kRowsBytes + first_column * kColumn,
+                                                     c.block_k * 128);
     hopper::multiply_fence();
 #pragma unroll
     for (int l = 0; l < c.block_k; l += c.product_k()) {
@@ -317,37 +306,41 @@ struct GemmTmaBody {
   template <class HandOver, class Factors>
   __device__ __forceinline__ void multiply_in_parts(Sums& sums, Stage& stage, int first_row,
                                                     HandOver hand_over, Factors factors) {
-    float parts[c.parted_tiles()][1][kColumnTiles][4];
+    constexpr int kPartTiles = c.parted_columns() / 8;
+    float parts[c.parted_tiles()][1][kPartTiles][4];
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i)
 #pragma unroll
       for (int j = 0; j < kColumnTiles; ++j)
 #pragma unroll
         for (int e = 0; e < 4; ++e) sums[i][j][e] = 0;
-    const auto add = [&](int i, auto& slice_sums) {
+    const auto add = [&](int i, auto& slice_sums, int first_tile = 0) {
 #pragma unroll
-      for (int j = 0; j < kColumnTiles; ++j)
+      for (int j = 0; j < kPartTiles; ++j)
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           hopper::multiplied(slice_sums[0][j][e]);
-          if constexpr (!c.scaled()) sums[i][j][e] += slice_sums[0][j][e];
+          if constexpr (!c.scaled()) sums[i][first_tile + j][e] += slice_sums[0][j][e];
         }
-      if constexpr (c.scaled()) factors.add(sums[i], slice_sums[0], i);
+      if constexpr (c.scaled()) factors.add(sums[i], slice_sums[0], i, first_tile);
     };
     if constexpr (c.parted_tiles() == 1) {
 #pragma unroll 1
       for (int slice = 0; slice < slices; ++slice) {
         full[stage.index].wait(stage.parity);
 #pragma unroll
-        for (int i = 0; i < kRowTiles; ++i) {
-          multiply_slice(parts[0], stage.index, first_row + i * 64, false);
-          if constexpr (c.scaled())
-            if (i == 0) factors.next_slice();
-          if (i == kRowTiles - 1 && slice == slices - 1) hand_over();
-          hopper::multiply_wait<0>();
-          if (i == kRowTiles - 1) release(stage.index);
-          add(i, parts[0]);
-        }
+        for (int i = 0; i < kRowTiles; ++i)
+#pragma unroll
+          for (int j = 0; j < kColumnTiles; j += kPartTiles) {
+            const bool last = i == kRowTiles - 1 && j == kColumnTiles - kPartTiles;
+            multiply_slice(parts[0], stage.index, first_row + i * 64, false, j * 8);
+            if constexpr (c.scaled())
+              if (i == 0 && j == 0) factors.next_slice();
+            if (last && slice == slices - 1) hand_over();
+            hopper::multiply_wait<0>();
+            if (last) release(stage.index);
+            add(i, parts[0], j);
+          }
         stage.next();
       }
     } else {

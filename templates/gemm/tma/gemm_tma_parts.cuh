@@ -1,4 +1,5 @@
-// Parts of gemm_tma.cuh: what a config must satisfy, and how results are packed.
+// Parts of gemm_tma.cuh: what a config must satisfy, the ring of stages, and how results are
+// packed.
 #pragma once
 
 #include "../../device/elements.cuh"
@@ -26,6 +27,8 @@ constexpr bool gemm_tma_fits() {
       "block_m: 64 rows, or a multiple, for each consumer of a tile; at most 256");
   static_assert(c.block_n >= 8 && c.block_n <= 256 && c.block_n % 8 == 0,
                 "block_n: 8 to 256 columns, a multiple of 8");
+  static_assert(c.parted_columns() % 8 == 0,
+                "block_n: a multiple of 16 columns where half of them have sums of their own");
   static_assert(c.held_sums() <= c.most_sums(), "a thread's sums: at most 208; 3 consumers: 96");
   static_assert(c.block_k == c.box_k() || (c.block_k == 2 * c.box_k() && c.parted_tiles() == 0),
                 "block_k: 128 bytes or, unless sums are exact, 256");
@@ -47,6 +50,24 @@ constexpr bool gemm_tma_fits() {
 }
 template <GemmTma c, class T, hopper::Lies rows_lie, hopper::Lies columns_lie>
 inline constexpr bool kGemmTmaFits = gemm_tma_fits<c, T, rows_lie, columns_lie>();
+
+/// A place in the ring of `stages` buffers, and the parity of its turn.
+template <int stages>
+struct GemmTmaStage {
+  int index;
+  unsigned parity;
+  __device__ __forceinline__ void next() {
+    if (++index == stages) {
+      index = 0;
+      parity ^= 1;
+    }
+  }
+  __device__ __forceinline__ void skip(int slices) {
+    const int to = index + slices;
+    parity ^= to / stages & 1;
+    index = to % stages;
+  }
+};
 
 __device__ __forceinline__ unsigned pack_pair(float first, float second, __half) {
   const __half2 pair = __floats2half2_rn(first, second);

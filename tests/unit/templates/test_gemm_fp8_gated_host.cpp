@@ -6,11 +6,11 @@
 #include <limits>
 #include <vector>
 
+#include "fp8_gated_test.hpp"
 #include "kiln/kernels/gated_activation.hpp"
 #include "kiln/kernels/gemm_fp8_gated.hpp"
 #include "kiln/kernels/interleave_gate_up.hpp"
 #include "kiln/kiln.hpp"
-#include "template_test.hpp"
 
 using namespace kiln::templates;
 using kiln::bfloat16, kiln::float8_e4m3;
@@ -23,76 +23,15 @@ namespace {
 
 std::size_t size(GemmStride count) { return static_cast<std::size_t>(count); }
 
-/// Integers with scales of powers of two. Weights that nobody has are NaNs, and so are scales of A
-/// that lie behind its rows.
-struct Fp8Product {
+struct Fp8Product : template_test::Fp8GatedOperands {
   Fp8Product(const GatedProblem& problem, GatedScales of, bool stacked, std::size_t offset = 0)
-      : p(problem),
-        kind(of),
-        is_stacked(stacked),
-        out(size(p.m) * size(p.n), offset),
-        a(size(p.m) * size(p.k), offset),
-        w((stacked ? 2 * size(p.n) : size(gated_rows(p.n))) * size(p.k), offset),
-        scales_a(of == GatedScales::rows     ? size(p.m)
-                 : of == GatedScales::blocks ? of_k() * leading()
-                                             : 1,
-                 offset),
-        scales_w(of == GatedScales::rows     ? 2 * size(p.n)
-                 : of == GatedScales::blocks ? 2 * of_n() * of_k()
-                                             : 1,
-                 offset) {
-    a.integers(2, 1);
-    w.integers(2, 2);
-    constexpr float kPowers[] = {0.25f, -0.5f, 1, 2, 4};
-    for (std::size_t i = 0; i < scales_a.size(); ++i)
-      scales_a[i] = of == GatedScales::blocks && i % leading() >= size(p.m) ? NAN : kPowers[i % 5];
-    for (std::size_t j = 0; j < scales_w.size(); ++j) scales_w[j] = kPowers[(j * 3 + 1) % 5];
-    std::vector<bool> used(p.k == 0 ? 0 : w.size() / size(p.k));
-    for (std::size_t j = 0; j < size(p.n) && p.k > 0; ++j) used[at(j)] = used[at(j, true)] = true;
-    for (std::size_t row = 0; row < used.size(); ++row)
-      for (std::size_t l = 0; l < size(p.k) && !used[row]; ++l)
-        w[row * size(p.k) + l] = float8_e4m3(NAN);
-  }
-  std::size_t at(std::size_t column, bool up = false) const {
-    if (is_stacked) return column + (up ? size(p.n) : 0);
-    return column / 8 * 16 + column % 8 + (up ? 8 : 0);
-  }
-  std::size_t of_k() const { return size(kiln::scale_blocks(p.k)); }
-  std::size_t of_n() const { return size(kiln::scale_blocks(p.n)); }
-  std::size_t leading() const { return size(kiln::scale_leading(p.m)); }
-  float scale(std::size_t i, std::size_t j, bool up, std::size_t l) {
-    switch (kind) {
-      case GatedScales::rows:
-        return scales_a[i] * scales_w[j + (up ? size(p.n) : 0)];
-      case GatedScales::blocks:
-        return scales_a[l / 128 * leading() + i] *
-               scales_w[(j / 128 + (up ? of_n() : 0)) * of_k() + l / 128];
-      default:
-        return scales_a[0] * scales_w[0];
-    }
-  }
-  /// Scaled.
-  float sum(std::size_t i, std::size_t j, bool up) {
-    float sum = 0;
-    for (std::size_t l = 0; l < size(p.k); ++l)
-      sum += static_cast<float>(a[i * size(p.k) + l]) *
-             static_cast<float>(w[at(j, up) * size(p.k) + l]) * scale(i, j, up, l);
-    return sum;
-  }
+      : Fp8GatedOperands(problem, of, stacked, offset),
+        out(size(problem.m) * size(problem.n), offset) {}
   void run(const HostInstance<GemmFp8GatedKernel>& gated) {
     gated(p, out.data(), const_a(), const_w(), p.m, p.n, p.k, of_a(), of_w());
   }
-  const float8_e4m3* const_a() { return a.data(); }
-  const float8_e4m3* const_w() { return w.data(); }
-  const float* of_a() { return scales_a.data(); }
-  const float* of_w() { return scales_w.data(); }
 
-  GatedProblem p;
-  GatedScales kind;
-  bool is_stacked;
   Array<bfloat16> out;
-  Array<float8_e4m3> a, w;
-  Array<float> scales_a, scales_w;
 };
 
 const std::vector<GatedProblem> kRagged{{37, 45, 40}, {1, 1, 1},  {1, 200, 33}, {70, 16, 64},
@@ -111,7 +50,7 @@ void check_exact(const Gemm& config, const std::vector<GatedProblem>& problems =
       std::size_t wrong = x.out.margins_intact() ? 0 : 1;
       for (std::size_t i = 0; i < size(p.m); ++i)
         for (std::size_t j = 0; j < size(p.n); ++j) {
-          const bfloat16 want(std::max(x.sum(i, j, false), 0.0f) * x.sum(i, j, true));
+          const bfloat16 want(x.product(i, j));
           wrong += !(static_cast<float>(x.out[i * size(p.n) + j]) == static_cast<float>(want));
         }
       CHECK(wrong == 0);

@@ -5,17 +5,17 @@
 #include <limits>
 #include <vector>
 
+#include "fp8_gated_test.hpp"
 #include "kiln/kernels/gemm_fp8.hpp"
 #include "kiln/kernels/gemm_gated_fp8.hpp"
 #include "kiln/kernels/quantize.hpp"
 #include "kiln/kiln.hpp"
-#include "template_test.hpp"
 
 using namespace kiln::templates;
 using kiln::bfloat16, kiln::float16, kiln::float8_e4m3;
 using kiln::epilogue::Gelu, kiln::epilogue::GeluTanh, kiln::epilogue::Relu, kiln::epilogue::Silu;
 using template_test::Array;
-using template_test::HostInstance;
+using template_test::HostInstance, template_test::different, template_test::different_blocks;
 
 namespace {
 
@@ -59,14 +59,6 @@ struct ExactProducts {
   std::vector<float> v;
 };
 
-std::size_t different(Array<float8_e4m3>& got, const std::vector<float8_e4m3>& want) {
-  std::size_t wrong = got.margins_intact() ? 0 : want.size() + 1;
-  for (std::size_t i = 0; i < want.size(); ++i)
-    wrong +=
-        (got[i].bits & 0x7f) != 0 || (want[i].bits & 0x7f) != 0 ? got[i].bits != want[i].bits : 0;
-  return wrong;
-}
-
 template <class T, GatedWeights weights>
 void check_tensor(const Gemm& config, const std::vector<GatedProblem>& problems,
                   const std::vector<std::string>& options = {}) {
@@ -100,25 +92,7 @@ void check_blocks(const Gemm& config, const std::vector<GatedProblem>& problems,
       Array<float8_e4m3> q(exact.v.size(), offset);
       Array<float> scales((n + 127) / 128 * leading, offset);
       gated(p, q.data(), exact.a_data(), exact.w_data(), p.m, p.n, p.k, scales.data());
-      std::vector<float8_e4m3> want(m * n);
-      std::size_t wrong = scales.margins_intact() ? 0 : 1;
-      for (std::size_t b = 0; b < (n + 127) / 128; ++b)
-        for (std::size_t i = 0; i < leading; ++i) {
-          const float got = scales[b * leading + i];
-          if (i >= m) {
-            wrong += !std::isnan(got);  // as it was
-            continue;
-          }
-          float most = 0;
-          for (std::size_t j = b * 128; j < std::min(n, b * 128 + 128); ++j)
-            most = std::max(most, std::abs(exact.v[i * n + j]));
-          const float scale = std::max(most / 448, std::numeric_limits<float>::min());
-          wrong += !(got == scale);
-          for (std::size_t j = b * 128; j < std::min(n, b * 128 + 128); ++j)
-            want[i * n + j] = float8_e4m3(exact.v[i * n + j] * (1 / scale));
-        }
-      CHECK(wrong == 0);
-      CHECK(different(q, want) == 0);
+      CHECK(different_blocks(q, scales, exact.v, m, n) == 0);
     }
 }
 

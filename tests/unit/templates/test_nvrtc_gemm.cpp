@@ -74,6 +74,22 @@ void check_largest_tiles(const KernelDefinition& k, GemmOperands operands, int l
   }
 }
 
+/// One config of each tile with tensor maps compiles without spills; how many there are.
+std::size_t check_each_tile(const KernelDefinition& k) {
+  const DeviceInfo info = device("sm_90a");
+  std::set<std::array<int, 5>> seen;
+  for (const Values& problem : {Values{4096, 14336, 4096}, Values{96, 14336, 4096}})
+    for (const Values& config : k.configs(problem, info.limits)) {
+      const Gemm c = from_values<Gemm>(config);
+      if (!c.uses_tma() || k.space.violated(config, problem, info.limits) != nullptr ||
+          !seen.insert({int(c.body), c.block_m, c.block_n, c.block_k, c.swap}).second)
+        continue;
+      INFO(describe_instance(k, config));
+      CHECK(must_compile(k, config, "sm_90a").resources.spill_stores == 0);
+    }
+  return seen.size();
+}
+
 template <GemmTranspose op>
 void check_kinds() {
   using Fused = Chain<Bias<bfloat16>, Gelu, Residual<bfloat16>>;
@@ -220,19 +236,31 @@ TEST_CASE(
   CHECK(untuned(gemm_gated_fp8_blocks_kernel<float, kiln::epilogue::GeluTanh>().definition(),
                 {64, 100, 72}, "sm_80") == GemmBody::simt);
 
-  // One config of each tile, and of an activation that takes many registers.
-  const DeviceInfo info = device("sm_90a");
-  std::set<std::array<int, 5>> seen;
-  for (const Values& problem : {Values{4096, 14336, 4096}, Values{96, 14336, 4096}})
-    for (const Values& config : gelu.configs(problem, info.limits)) {
-      const Gemm c = from_values<Gemm>(config);
-      if (!c.uses_tma() || gelu.space.violated(config, problem, info.limits) != nullptr ||
-          !seen.insert({int(c.body), c.block_m, c.block_n, c.block_k, c.swap}).second)
-        continue;
-      INFO(describe_instance(gelu, config));
-      CHECK(must_compile(gelu, config, "sm_90a").resources.spill_stores == 0);
-    }
-  CHECK(seen.size() >= 4);
+  CHECK(check_each_tile(gelu) >= 4);
+}
+
+TEST_CASE(
+    "gated gemm of and to 8-bit floats: what runs untuned, and each tile with scales of blocks, "
+    "compiles",
+    "[templates]") {
+  KILN_NEEDS_NVRTC(probe());
+  using kiln::epilogue::GeluTanh, kiln::epilogue::RowScales, kiln::epilogue::TensorScales;
+  using enum GatedWeights;
+  const auto rows = gemm_fp8_gated_fp8_tensor_kernel<Silu, RowScales>().definition();
+  const auto blocks = gemm_fp8_block_gated_fp8_blocks_kernel<Silu>().definition();
+  const auto gelu = gemm_fp8_block_gated_fp8_blocks_kernel<Gelu, interleaved>().definition();
+  const auto exact = gemm_fp8_gated_fp8_blocks_kernel<Gelu, RowScales>().definition();
+  const auto sums_fast =
+      gemm_fp8_gated_fp8_blocks_kernel<Gelu, RowScales, stacked, Fp8Sums::fast>().definition();
+  const auto scaled = gemm_fp8_block_gated_fp8_tensor_kernel<Silu>().definition();
+  const auto tensor = gemm_fp8_gated_fp8_blocks_kernel<GeluTanh, TensorScales>().definition();
+  for (const KernelDefinition* k : {&rows, &blocks, &gelu, &exact, &sums_fast, &scaled, &tensor}) {
+    for (const int m : {16, 300, 4096}) CHECK(fast(untuned(*k, {m, 14336, 4096}, "sm_90a")));
+    CHECK(untuned(*k, {300, 1003, 4096}, "sm_90a") == GemmBody::simt);
+    for (const char* arch : {"sm_80", "sm_100a"})
+      CHECK(untuned(*k, {64, 14336, 4096}, arch) == GemmBody::simt);
+  }
+  for (const KernelDefinition* k : {&gelu, &exact, &sums_fast}) CHECK(check_each_tile(*k) >= 4);
 }
 
 TEST_CASE("the defaults of small spaces compile", "[templates]") {

@@ -77,14 +77,17 @@ const std::vector<Case> kCases{
      {{1, 1, 1}, {16, 14336, 4096}, {4096, 14336, 4096}, {64, 1003, 1001}}},
     {"gemm_fp8_fast_gated_gelu_interleaved", {{1, 1, 1}, {16, 14336, 4096}, {512, 1003, 1024}}},
     {"gemm_fp8_block_gated_silu", {{1, 1, 128}, {16, 14336, 4096}, {4096, 14336, 4096}}},
+    {"gemm_fp8_block_gated_silu_fp8_blocks", {{1, 1, 128}, {16, 14336, 4096}, {4096, 14336, 4096}}},
+    {"gemm_fp8_rows_gated_gelu_fp8_blocks_interleaved", {{1, 1, 1}, {512, 1003, 1000}}},
+    {"gemm_fp8_rows_gated_silu_fp8_tensor", {{1, 1, 1}, {16, 14336, 4096}, {64, 1003, 1001}}},
     {"interleave_gate_up", {{1, 1}, {14336, 4096}, {1003, 1001}}},
     {"gemm_tt", {{1, 1, 1}, {16, 14336, 4096}, {4096, 4096, 4096}}},
     {"gemm_strided_nn",
      {{1, 1, 1, 1, 1, 1, 1, 0, 0, 0}, {64, 64, 128, 72, 128, 64, 512, 4608, 8192, 0}}}};
 
 /// Those of `types` that a kernel has.
-std::vector<std::string> types_of(const Registry& registry, const std::string& name,
-                                  std::vector<std::string> types) {
+auto types_of(const Registry& registry, const std::string& name,
+              std::vector<std::string> types = {"f32", "f16", "bf16", "i32", "e4m3"}) {
   const auto kernel = std::ranges::find(registry.kernels(), name, &RegisteredKernel::name);
   std::erase_if(types, [&](const std::string& type) {
     return std::ranges::find(kernel->types, type) == kernel->types.end();
@@ -97,7 +100,7 @@ std::vector<std::string> types_of(const Registry& registry, const std::string& n
 TEST_CASE("every default is allowed wherever its kernel runs", "[templates]") {
   const Registry registry = shipped_kernels();
   for (const Case& c : kCases)
-    for (const std::string& type : types_of(registry, c.name, {"f32", "f16", "bf16", "i32"}))
+    for (const std::string& type : types_of(registry, c.name))
       for (const DeviceLimits& d :
            {gpu(80, 164), gpu(86, 100), gpu(90, 228), gpu(100, 228), host()})
         for (const Values& problem : c.problems) {
@@ -158,14 +161,15 @@ TEST_CASE("few columns of gate and up have a list, too, where tiles with scales 
           "[templates]") {
   DeviceLimits hopper = gpu(90, 228);
   hopper.tensor_maps = true;
-  const KernelDefinition k = shipped_kernels().make("gemm_gated_silu_fp8_blocks", "bf16");
-  for (const std::int64_t n : {8, 56, 264}) {
-    const Values problem{16, n, 4096};
-    std::size_t allowed = 0;
-    for (const Values& config : k.configs(problem, hopper))
-      allowed += k.space.violated(config, problem, hopper) ? 0 : 1;
-    CAPTURE(n);
-    CHECK(allowed > 0);
+  for (const auto& [name, type] : {std::pair{"gemm_gated_silu_fp8_blocks", "bf16"},
+                                   {"gemm_fp8_block_gated_silu_fp8_blocks", "e4m3"}}) {
+    const KernelDefinition k = shipped_kernels().make(name, type);
+    for (const Values& problem : {Values{16, 8, 4096}, {16, 56, 4096}, {16, 264, 4096}}) {
+      CAPTURE(name, problem[1]);
+      CHECK(std::ranges::any_of(k.configs(problem, hopper), [&](const Values& config) {
+        return !k.space.violated(config, problem, hopper);
+      }));
+    }
   }
 }
 
@@ -173,7 +177,7 @@ TEST_CASE("allowed configs launch within the device's limits", "[templates][long
   const Registry registry = shipped_kernels();
   std::mt19937 random(3);
   for (const Case& c : kCases)
-    for (const std::string& type : types_of(registry, c.name, {"f32", "bf16", "i32"}))
+    for (const std::string& type : types_of(registry, c.name, {"f32", "bf16", "i32", "e4m3"}))
       for (const DeviceLimits& d : {gpu(80, 164), host()}) {
         const KernelDefinition k = registry.make(c.name, type);
         std::set<Values> allowed;
@@ -248,7 +252,7 @@ TEST_CASE("a product's rows are tuned for counts that pad them by less than a qu
 TEST_CASE("shipped kernels hold their counts to the problem", "[templates]") {
   const Registry registry = shipped_kernels();
   for (const Case& c : kCases)
-    for (const std::string& type : types_of(registry, c.name, {"f32", "f16", "bf16", "i32"})) {
+    for (const std::string& type : types_of(registry, c.name)) {
       const KernelDefinition k = registry.make(c.name, type);
       INFO(c.name << " " << type);
       // A label that is ignored; how far positions and slots reach.
@@ -352,9 +356,10 @@ TEST_CASE("problems without elements, or without k, have a config that runs", "[
       {"gemm_gated_silu", {{0, 8, 8}, {8, 0, 8}, {8, 8, 0}, {0, 0, 0}}},
       {"gemm_gated_silu_fp8_tensor", {{0, 8, 8}, {8, 0, 8}, {8, 8, 0}, {0, 0, 0}}},
       {"gemm_fp8_rows_gated_silu", {{0, 8, 16}, {8, 0, 16}, {8, 8, 0}, {0, 0, 0}}},
-      {"gemm_gated_silu_fp8_blocks", {{0, 8, 8}, {8, 0, 8}, {8, 8, 0}, {0, 0, 0}}}};
+      {"gemm_gated_silu_fp8_blocks", {{0, 8, 8}, {8, 0, 8}, {8, 8, 0}, {0, 0, 0}}},
+      {"gemm_fp8_block_gated_silu_fp8_blocks", {{0, 8, 128}, {8, 0, 128}, {8, 8, 0}, {0, 0, 0}}}};
   for (const Case& c : cases)
-    for (const std::string& type : types_of(registry, c.name, {"f32", "f16", "bf16", "i32"}))
+    for (const std::string& type : types_of(registry, c.name))
       for (const auto& [capability, arch] :
            {std::pair{80, "sm_80"}, {90, "sm_90a"}, {100, "sm_100a"}})
         for (const Values& problem : c.problems) {
