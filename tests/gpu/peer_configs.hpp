@@ -62,13 +62,6 @@ inline const std::vector<PeerGemm> kExpertCombines{
     {B::pingpong, 128, 64, 64, 1, 128, 64, 8, 8, C::none, false, true, 4, 8, false},
     {B::pingpong, 64, 64, 64, 1, 64, 64, 8, 8, C::two_m, false, true, 8, 32, false}};
 
-/// As GEMM + reduce-scatter has them: no blocks only send.
-inline const std::vector<PeerGemm> kScatters = [] {
-  std::vector<PeerGemm> configs = kDense;
-  for (PeerGemm& config : configs) config.senders = 0, config.late = false;
-  return configs;
-}();
-
 }  // namespace peer_configs
 
 /// What a program's cases compile, each once for all ranks and cases.
@@ -82,8 +75,8 @@ inline const std::filesystem::path& store_of_program() {
 inline std::vector<Turns<bfloat16>> every_gemm(int m, int n, int k) {
   std::vector<Turns<bfloat16>> all;
   for (std::size_t i = 0; i < peer_configs::kDense.size(); ++i) {
-    all.push_back(gemm_turns<bfloat16>({m, n, k, static_cast<int>(gpus().size())},
-                                       &peer_configs::kDense[i], &peer_configs::kScatters[i]));
+    const templates::PeerGemm* const config = &peer_configs::kDense[i];
+    all.push_back(gemm_turns<bfloat16>({m, n, k, static_cast<int>(gpus().size())}, config, config));
     all.back().store = store_of_program();
   }
   return all;

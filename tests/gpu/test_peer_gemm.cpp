@@ -42,7 +42,7 @@ void check_rounds(int m, int n, int k, int rounds) {
   const int ranks = static_cast<int>(devices.size());
   const PeerData<T> rows(m, n, k), all(m * ranks, n, k);
   for (std::size_t i = 0; i < peer_configs::kDense.size(); ++i) {
-    const PeerGemm &config = peer_configs::kDense[i], &scatters_by = peer_configs::kScatters[i];
+    const PeerGemm& config = peer_configs::kDense[i];
     CAPTURE(ranks, m, n, k, config.overlap, config.block_m, config.block_n, config.chunks,
             config.senders);
     Findings findings;
@@ -56,7 +56,7 @@ void check_rounds(int m, int n, int k, int rounds) {
                         runtime.device().limits))
                   return;
                 const auto gathers = gather_with(gather, config, memory, m, n, k);
-                const auto scatters = scatter_with(scatter, scatters_by, memory, m, n, k);
+                const auto scatters = scatter_with(scatter, config, memory, m, n, k);
                 PeerRank<T> one(runtime, memory, rows, true);
                 PeerRank<T> other(runtime, memory, all, false);
                 for (int round = 0; round < rounds; ++round) {

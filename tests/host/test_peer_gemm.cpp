@@ -196,11 +196,16 @@ struct Emulated {
 void check_emulated(const PeerGemm& c, int ranks, int m, int n, int k, Emulated how = {}) {
   const GemmTma tma = c.gemm().tma();
   CAPTURE(text_of(c), ranks, m, n, k, how.done, how.misses);
-  const auto kernel = [&](const char* name) {
-    return host_test::Kernel(
-        kEmulated, "kiln::templates::" + std::string(name) + "<" + text_of(c) + ", __nv_bfloat16>");
+  PeerGemm sums = c;  // here a block that sends sums has none beside it that is late
+  sums.late = false;
+  if (tma.cluster() > 1 || tma.consumers > 1) sums.senders = 0;
+  const auto kernel = [&](const char* name, const PeerGemm& config) {
+    return host_test::Kernel(kEmulated, "kiln::templates::" + std::string(name) + "<" +
+                                            text_of(config) + ", __nv_bfloat16>");
   };
-  const host_test::Kernel gather = kernel("emulated_gather"), scatter = kernel("emulated_scatter");
+  const host_test::Kernel gather = kernel("emulated_gather", c),
+                          scatter = kernel("emulated_scatter", sums);
+  const unsigned ring = sums.senders > 0 ? 2048 : 0;
   const PeerData<bfloat16> rows(m, n, k), all(m * ranks, n, k);
   const unsigned cluster = unsigned(tma.cluster());
   const auto launch = [&](const host_test::Kernel& body, int senders, unsigned shared_bytes,
@@ -228,8 +233,9 @@ void check_emulated(const PeerGemm& c, int ranks, int m, int n, int k, Emulated 
                             memory.peers());
                    };
                    const auto scatter_sums = [&](const std::vector<bfloat16>& mine) {
-                     launch(scatter, 0, scatter_shared_bytes(c), scattered.data(),
-                            map_a(mine.data(), ranks), map_b(b_of_all), memory.peers());
+                     launch(scatter, sums.senders, scatter_shared_bytes(sums) + ring,
+                            scattered.data(), map_a(mine.data(), ranks), map_b(b_of_all),
+                            memory.peers());
                    };
                    const auto miss = [&](const auto& operation, const auto& data) {
                      if (memory.rank() != ranks - 1)
@@ -283,6 +289,8 @@ TEST_CASE("ranks send rows and sums while they multiply others", "[host][symmetr
   check_emulated({B::pingpong, 64, 64, 64, 1, 64, 64, 8, 8, C::two_n, true, true, 8, 0, false}, 2,
                  520, 136, 72);
   check_emulated({B::tma, 256, 96, 64, 1, 128, 64, 8, 4, C::none, false, true, 2, 0, false}, 2, 300,
+                 136, 72);
+  check_emulated({B::tma, 64, 64, 64, 1, 64, 64, 8, 4, C::none, false, true, 2, 1, false}, 3, 200,
                  136, 72);
   // One cluster sends: here a block that waits for a rank may keep its launch's others from
   // running.

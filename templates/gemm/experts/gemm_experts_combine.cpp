@@ -63,6 +63,7 @@ double combine_cost(const PeerGemm& c, const ExpertsProblem& p, const DeviceLimi
 
 template <class T>
 std::size_t expert_combine_bytes(int m, int n, int ranks) {
+  check_peers({m, n, 0, ranks});
   return sizeof(T) * peer_gemm_elements(m, n, ranks);
 }
 

@@ -16,30 +16,9 @@ std::vector<T> rows_of_rank(int rank, const PeerGemmProblem& p) {
   return elements_of_rank<T>(rank, static_cast<std::size_t>(p.m) * static_cast<std::size_t>(p.k));
 }
 
-/// How an all-gather shares the tiles among clusters of which some send, in rounds of tiles.
-struct GatherRounds {
-  double all;      // if none had to send
-  double sending;  // that pass meanwhile
-  double rest;     // of those that do not send
-  double late;     // of those that do, behind sending; then the rest has no more than all
-};
 template <class T>
-GatherRounds gather_rounds(const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
-  const GemmTma t = c.gemm().tma();
-  const auto size = static_cast<unsigned>(t.cluster());
-  const auto all = std::max(2u, static_cast<unsigned>(d.usable_multiprocessors()) / size);
-  const unsigned senders = std::min(all - 1, static_cast<unsigned>(c.senders) / size);
-  const unsigned tiles = t.tiles_m(p.m, p.n) * t.tiles_n(p.m, p.n) * static_cast<unsigned>(p.ranks);
-  const auto rounds = [&](unsigned of, unsigned clusters) {
-    return clusters == 0 ? 0 : static_cast<double>((of + clusters - 1) / clusters);
-  };
-  const double seconds = 1.0 * sizeof(T) * p.m * p.k * (p.ranks - 1) / senders_bytes_per_second(c);
-  GatherRounds r{.all = rounds(tiles, all),
-                 .sending = 0,
-                 .rest = rounds(tiles, all - senders),
-                 .late = rounds(late_tiles(tiles, all - senders, senders), senders)};
-  r.sending = seconds / std::max(1e-9, peer_multiplying_cost<T>(c, p, d)) * r.all;
-  return r;
+double gathered_bytes(const PeerGemmProblem& p) {
+  return 1.0 * sizeof(T) * p.m * p.k * (p.ranks - 1);
 }
 
 template <class T>
@@ -48,7 +27,7 @@ std::vector<PeerGemm> all_gather_configs(const PeerGemmProblem& p, const DeviceL
     for (const int senders : {8, 16}) {
       if (p.ranks == 1) break;
       c.senders = senders;
-      const GatherRounds r = gather_rounds<T>(c, p, d);
+      const SenderRounds r = sender_rounds<T>(c, p, gathered_bytes<T>(p), d);
       // If sending takes longer than that, the others would wait for blocks that are late.
       c.late = r.late > 0 && r.sending + r.late <= r.all + .5;
       configs.push_back(c);
@@ -58,10 +37,10 @@ std::vector<PeerGemm> all_gather_configs(const PeerGemmProblem& p, const DeviceL
 
 template <class T>
 double all_gather_cost(const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
-  const double bytes = 1.0 * sizeof(T) * p.m * p.k * (p.ranks - 1);
+  const double bytes = gathered_bytes<T>(p);
   double multiplying = peer_multiplying_cost<T>(c, p, d);
   if (c.senders > 0) {
-    const GatherRounds r = gather_rounds<T>(c, p, d);
+    const SenderRounds r = sender_rounds<T>(c, p, gathered_bytes<T>(p), d);
     const double rounds =
         c.late ? std::max(r.sending + r.late, r.all) : std::max(r.sending, r.rest);
     return rounds / std::max(1.0, r.all) * multiplying + kMeetingSeconds / 2;
@@ -115,6 +94,7 @@ std::vector<TypedMapRule<PeerGemm, PeerGemmProblem>> all_gather_maps() {
 
 template <class T>
 std::size_t all_gather_bytes(int m, int k, int ranks) {
+  check_peers({m, 0, k, ranks});
   return sizeof(T) * peer_gemm_elements(m, k, ranks);
 }
 

@@ -32,15 +32,8 @@
 
 namespace kiln::templates {
 
-/// The shared memory through which a block sends rows: pieces, and a barrier for each.
-struct SendRing {
-  int pieces, piece_bytes;
-  constexpr int data_bytes() const { return pieces * piece_bytes; }
-  constexpr int barrier_bytes() const { return pieces * 8; }
-  constexpr int bytes() const { return data_bytes() + barrier_bytes(); }
-};
 constexpr SendRing send_ring(const PeerGemm& c) {
-  return c.senders > 0 ? SendRing{8, 8192} : SendRing{8, 2048};
+  return c.senders > 0 ? kSendersRing : SendRing{8, 2048};
 }
 /// What a block has of it behind the GEMM's own shared memory: all, or, where a block does not
 /// multiply while it sends, the barriers.

@@ -3,6 +3,7 @@
 // send this rank's rows.
 #pragma once
 
+#include "gemm_all_gather.hpp"
 #include "gemm_peers_tma.cuh"
 #include "gemm_send_ring.cuh"
 
@@ -21,7 +22,7 @@ __device__ __forceinline__ void send_rows(Sender& sender, const PeerOperation<c.
     for (int chunk = 0; chunk < c.chunks; ++chunk) {
       const long long begin = chunk * high, rows = min(high, p.m - begin);
       sender.send(shard + begin * p.k, a + begin * p.k, rows * p.k * static_cast<int>(sizeof(T)),
-                  senders);
+                  senders, blockIdx.x);
       operation.sent(to, chunk, senders);
     }
   }
@@ -78,14 +79,7 @@ __device__ __forceinline__ void all_gather_tma_body(const hopper::TensorMap& out
   block.meet();
 
   BlockTiles mine = block.all_tiles(body);
-  if constexpr (kFirst) {  // they are whole clusters
-    const unsigned tiles = mine.end;
-    const unsigned senders = c.senders / t.cluster(), others = gridDim.x / t.cluster() - senders;
-    const unsigned late = c.late ? late_tiles(tiles, others, senders) : 0,
-                   cluster = blockIdx.x / t.cluster();
-    mine = sends ? BlockTiles{tiles - late + cluster, senders, tiles}
-                 : BlockTiles{cluster - senders, others, tiles - late};
-  }
+  if constexpr (kFirst) mine = block.tiles_beside_senders(c, mine.end, mine.end);
   const int bytes = body.received_bytes();
   KnownChunks<c.chunks> known;
   peer_roles<t>(

@@ -41,6 +41,13 @@ class PeerOperation {
     __threadfence_system();
     if (is_last(counter(to, 2 + chunk), senders)) say_sent(to, chunk);
   }
+  /// One thread, which is none of these: waits until `count` of a chunk's senders have called
+  /// sent(), and sees what they have stored.
+  __device__ __forceinline__ void wait_for_senders(int to, int chunk, unsigned count) const {
+    const volatile unsigned* const there = counter(to, 2 + chunk);
+    while (*there < count) __nanosleep(200);
+    __threadfence();
+  }
   /// The same for a chunk that goes to all ranks, this one among them. Fences are slow while stores
   /// are on their way to other GPUs, so that not many threads should call this.
   __device__ __forceinline__ void sent_to_all(int chunk, unsigned senders) const {

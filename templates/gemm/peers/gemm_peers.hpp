@@ -79,6 +79,16 @@ constexpr unsigned late_tiles(unsigned tiles, unsigned clusters, unsigned sender
   return tiles > rounds * clusters ? tiles - rounds * clusters : 0;
 }
 
+/// The shared memory through which a block sends: pieces, and a barrier for each.
+struct SendRing {
+  int pieces, piece_bytes;
+  constexpr int data_bytes() const { return pieces * piece_bytes; }
+  constexpr int barrier_bytes() const { return pieces * 8; }
+  constexpr int bytes() const { return data_bytes() + barrier_bytes(); }
+};
+/// That of a block that does nothing else meanwhile.
+inline constexpr SendRing kSendersRing{8, 8192};
+
 /// The rows of all ranks, as one matrix.
 constexpr GemmProblem all_ranks(const PeerGemmProblem& p) { return {p.m * p.ranks, p.n, p.k}; }
 /// The same as a batch per rank.

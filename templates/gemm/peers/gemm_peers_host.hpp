@@ -27,8 +27,9 @@ inline double senders_bytes_per_second(const PeerGemm& c) {
   constexpr double kLink = 250e9, kOfSender = 35e9;
   return std::min(kLink, kOfSender * c.senders);
 }
-/// What a GEMM takes longer whose sums leave while it multiplies.
-inline constexpr double kOverlapping = 1.04;
+/// What a GEMM takes longer whose multiprocessors send their sums while they multiply; measured on
+/// H200s.
+inline constexpr double kOverlapping = 1.1;
 
 inline void check_peers(const PeerGemmProblem& p) {
   constexpr int kMostRanks = 64;
@@ -37,17 +38,16 @@ inline void check_peers(const PeerGemmProblem& p) {
     throw UserError("a GEMM of ranks: there are 1 to " + std::to_string(kMostRanks) + " ranks");
 }
 
-/// Elements that ranks share of [ranks][m][columns], with as many rows as `m` is tuned as, in whole
+/// Elements that ranks share of [parts][m][columns], with as many rows as `m` is tuned as, in whole
 /// boxes of so many rows and columns. Symmetric memory is never empty.
-inline std::size_t peer_gemm_elements(int m, int columns, int ranks, int box_rows = 1,
+inline std::size_t peer_gemm_elements(int m, int columns, int parts, int box_rows = 1,
                                       int box_columns = 1) {
-  check_peers({m, columns, 0, ranks});
   const auto whole = [](int size, int box) {
     const auto boxed = static_cast<std::size_t>(box);
     return (static_cast<std::size_t>(size) + boxed - 1) / boxed * boxed;
   };
   const std::size_t elements = whole(row_bucket(m), box_rows) * whole(columns, box_columns) *
-                               static_cast<std::size_t>(ranks);
+                               static_cast<std::size_t>(parts);
   return std::max<std::size_t>(elements, 1);
 }
 
@@ -104,6 +104,33 @@ std::vector<PeerGemm> peer_gemm_configs(const PeerGemmProblem& p, const DeviceLi
 template <class T>
 std::vector<PeerGemm> peer_gemm_configs(const PeerGemmProblem& p, const DeviceLimits& d) {
   return peer_gemm_configs<T>(p, d, [](const PeerGemm&, std::vector<PeerGemm>&) {});
+}
+
+/// How clusters of which some send before they multiply share the tiles, in rounds of tiles.
+struct SenderRounds {
+  double all;      // if none had to send
+  double sending;  // that pass while `bytes` are sent
+  double rest;     // of those that do not send
+  double late;     // of those that do, behind sending; then the rest has no more than all
+};
+template <class T>
+SenderRounds sender_rounds(const PeerGemm& c, const PeerGemmProblem& p, double bytes,
+                           const DeviceLimits& d) {
+  const GemmTma t = c.gemm().tma();
+  const auto size = static_cast<unsigned>(t.cluster());
+  const auto all = std::max(2u, static_cast<unsigned>(d.usable_multiprocessors()) / size);
+  const unsigned senders = std::min(all - 1, static_cast<unsigned>(c.senders) / size);
+  const unsigned tiles = t.tiles_m(p.m, p.n) * t.tiles_n(p.m, p.n) * static_cast<unsigned>(p.ranks);
+  const auto rounds = [&](unsigned of, unsigned clusters) {
+    return clusters == 0 ? 0 : static_cast<double>((of + clusters - 1) / clusters);
+  };
+  SenderRounds r{.all = rounds(tiles, all),
+                 .sending = 0,
+                 .rest = rounds(tiles, all - senders),
+                 .late = rounds(late_tiles(tiles, all - senders, senders), senders)};
+  r.sending = bytes / senders_bytes_per_second(c) /
+              std::max(1e-9, peer_multiplying_cost<T>(c, p, d)) * r.all;
+  return r;
 }
 
 /// The launch that overlaps.

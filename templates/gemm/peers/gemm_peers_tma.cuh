@@ -58,6 +58,17 @@ struct PeerBlock {
   __device__ __forceinline__ static BlockTiles all_tiles(const Body& body) {
     return {blockIdx.x / t.cluster(), gridDim.x / t.cluster(), tiles(body)};
   }
+  /// The same where the first c.senders blocks, which are whole clusters, send before they multiply
+  /// the last tiles (PeerGemm::late), at most `most_late`.
+  __device__ __forceinline__ static BlockTiles tiles_beside_senders(const PeerGemm& c,
+                                                                    unsigned tiles,
+                                                                    unsigned most_late) {
+    const unsigned senders = static_cast<unsigned>(c.senders) / t.cluster();
+    const unsigned others = gridDim.x / t.cluster() - senders, cluster = blockIdx.x / t.cluster();
+    const unsigned late = c.late ? min(late_tiles(tiles, others, senders), most_late) : 0;
+    return cluster < senders ? BlockTiles{tiles - late + cluster, senders, tiles}
+                             : BlockTiles{cluster - senders, others, tiles - late};
+  }
   __device__ __forceinline__ static void meet() {
     if constexpr (t.cluster() > 1)
       hopper::cluster_meet();

@@ -23,6 +23,43 @@ std::vector<T> b_of_rank(int rank, const PeerGemmProblem& p) {
 }
 
 template <class T>
+double scattered_bytes(const PeerGemmProblem& p) {
+  return 1.0 * sizeof(T) * p.m * p.n * (p.ranks - 1);
+}
+
+/// Rounds after which blocks that only send have sent all: each chunk waits for its tiles.
+double sent_after(const PeerGemm& c, const PeerGemmProblem& p, const SenderRounds& r) {
+  const double others = r.rest * (p.ranks - 1) / p.ranks;
+  return std::max(others + r.sending / c.chunks, others / c.chunks + r.sending);
+}
+
+template <class T>
+std::vector<PeerGemm> reduce_scatter_configs(const PeerGemmProblem& p, const DeviceLimits& d) {
+  return peer_gemm_configs<T>(p, d, [&](PeerGemm c, std::vector<PeerGemm>& configs) {
+    for (const int senders : {4, 8}) {
+      if (p.ranks == 1) break;
+      c.senders = senders;
+      const SenderRounds r = sender_rounds<T>(c, p, scattered_bytes<T>(p), d);
+      c.late = r.late > 0 && sent_after(c, p, r) + r.late <= r.all + .5;
+      configs.push_back(c);
+    }
+  });
+}
+
+template <class T>
+double reduce_scatter_cost(const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
+  const double bytes = scattered_bytes<T>(p), multiplying = peer_multiplying_cost<T>(c, p, d);
+  if (c.senders == 0)
+    return peer_gemm_cost(c, p, (c.overlap ? kOverlapping : 1) * multiplying,
+                          bytes / kLinkBytesPerSecond);
+  const SenderRounds r = sender_rounds<T>(c, p, bytes, d);
+  // A rank's own tiles come behind what the others send.
+  const double own = r.rest / p.ranks / c.chunks, sent = sent_after(c, p, r);
+  const double rounds = c.late ? std::max(sent + r.late, r.all) : std::max(sent + own, r.rest);
+  return rounds / std::max(1.0, r.all) * multiplying + kMeetingSeconds / 2;
+}
+
+template <class T>
 std::vector<TypedMapRule<PeerGemm, PeerGemmProblem>> reduce_scatter_maps() {
   using C = const PeerGemm&;
   using P = const PeerGemmProblem&;
@@ -54,16 +91,17 @@ std::vector<TypedMapRule<PeerGemm, PeerGemmProblem>> reduce_scatter_maps() {
 
 template <class T>
 std::size_t reduce_scatter_bytes(int m, int n, int ranks) {
-  return sizeof(T) * peer_gemm_elements(m, n, ranks, kPeerBoxRows, kPeerBoxColumns);
+  check_peers({m, n, 0, ranks});
+  return sizeof(T) * peer_gemm_elements(m, n, scatter_parts(ranks), kPeerBoxRows, kPeerBoxColumns);
 }
 
 template <class T>
 ReduceScatterGemmKernel<T> reduce_scatter_gemm_kernel(const SymmetricMemory& memory) {
   auto kernel = peer_gemm_base<T, ReduceScatterGemmKernel<T>>(memory.size());
   kernel.space = peer_gemm_space<OfSize<T>>()
-                     .where("only an all-gather has blocks that send first",
-                            [](const PeerGemm& c, const PeerGemmProblem&, const DeviceLimits&) {
-                              return c.senders == 0;
+                     .where("blocks send to other ranks",
+                            [](const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits&) {
+                              return c.senders == 0 || p.ranks > 1;
                             })
                      .where("two stages and whole tiles that are sent fit into shared memory",
                             [](const PeerGemm& c, const PeerGemmProblem&, const DeviceLimits&) {
@@ -114,10 +152,9 @@ ReduceScatterGemmKernel<T> reduce_scatter_gemm_kernel(const SymmetricMemory& mem
   };
   // Sums of ranks are rounded before they are added, and may cancel.
   kernel.tolerance.absolute *= 4;
+  kernel.configs = reduce_scatter_configs<OfSize<T>>;
   kernel.cost = [](const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
-    return peer_gemm_cost(
-        c, p, (c.overlap ? kOverlapping : 1) * peer_multiplying_cost<OfSize<T>>(c, p, d),
-        sizeof(T) * 1.0 * p.m * p.n * (p.ranks - 1) / kLinkBytesPerSecond);
+    return reduce_scatter_cost<OfSize<T>>(c, p, d);
   };
   kernel.numerics = [](const PeerGemm& c, const PeerGemmProblem&) {
     return order_of_sums(c.gemm());

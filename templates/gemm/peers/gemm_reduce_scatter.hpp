@@ -11,7 +11,10 @@
 // where one launch does all, boxes of rows and columns as warps send them.
 //
 // overlap (PeerGemm): the tiles of other ranks' rows come first, and are stored to those ranks'
-// memory; a tile of a rank's own rows waits for what the others have sent of it, and adds that.
+// memory; a tile of a rank's own rows waits for what the others have sent of it, and adds that. With
+// `senders`, blocks that multiply leave those tiles in their own GPU's memory, and the first
+// `senders` blocks send them, a chunk at a time: on two H200s a multiprocessor that stores to
+// another GPU multiplies about a tenth slower meanwhile.
 // Otherwise one launch multiplies all rows, and a second one adds what all ranks have. Both add the
 // same numbers, a rank's own first, then those of the next rank, ...
 //
@@ -35,11 +38,20 @@ constexpr int scatter_staging_bytes(const GemmTma& t) {
 /// The config's GEMM with as many stages as are left, and all the shared memory of a block.
 constexpr GemmTma scatter_tma(const PeerGemm& c) {
   const GemmTma t = c.gemm().tma();
-  return t.with_most_stages(1, scatter_staging_bytes(t));
+  return t.with_most_stages(1, scatter_staging_bytes(t) + kSendersRing.barrier_bytes());
 }
 constexpr unsigned scatter_shared_bytes(const PeerGemm& c) {
   const GemmTma t = scatter_tma(c);
-  return t.shared_bytes() + static_cast<unsigned>(scatter_staging_bytes(t));
+  return t.shared_bytes() +
+         static_cast<unsigned>(scatter_staging_bytes(t) + kSendersRing.barrier_bytes());
+}
+
+/// Where sums lie in a rank's memory, in parts of so many boxes: those that rank r has sent in part
+/// r, and those that wait to be sent to the rank `distance` places after this one. Two ranks need
+/// two parts, and more ranks two for each other one.
+constexpr int scatter_parts(int ranks) { return ranks > 2 ? 2 * (ranks - 1) : ranks; }
+constexpr int waiting_part(int rank, int ranks, int distance) {
+  return distance == 1 ? rank : ranks + distance - 2;
 }
 
 }  // namespace kiln::templates

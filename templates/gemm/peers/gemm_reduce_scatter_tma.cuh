@@ -1,16 +1,19 @@
 // Part of gemm_reduce_scatter.cuh: the operation as one launch. The rows of the next rank come
-// first, a rank's own rows last: by then the others' sums of them have come.
+// first, a rank's own rows last: by then the others' sums of them have come. Each block sends its
+// tiles itself, or the first c.senders blocks send those of all others.
 #pragma once
 
 #include "gemm_peers_tma.cuh"
 #include "gemm_reduce_scatter.hpp"
+#include "gemm_send_ring.cuh"
 
 namespace kiln::templates {
 
 /// The sums of a tile on their way: rows of another rank to its memory, a rank's own to C, with
-/// what has come from others. Sums lie in a rank's memory as warps stage them: [source][strip of 16
-/// rows][box], t.store_columns() columns a box, swizzled.
-template <GemmTma t, class T>
+/// what has come from others. Sums lie in a rank's memory as warps stage them: [part][strip of 16
+/// rows][box], t.store_columns() columns a box, swizzled. `waiting`: sums for other ranks wait in
+/// this rank's memory.
+template <GemmTma t, class T, bool waiting>
 struct ScatteredRows : GemmTmaResults<t, T, true, SumOnce> {
   using Results = GemmTmaResults<t, T, true, SumOnce>;
   using Results::shape, Results::staging;
@@ -61,21 +64,36 @@ struct ScatteredRows : GemmTmaResults<t, T, true, SumOnce> {
         const int first = row + i * 64 + warp * 16;
         if (first >= shape.m) continue;
         hopper::wait_stores_read<1>();
-        hopper::store_bytes(box(peers.rank, to, first, column), from, bytes);
+        hopper::store_bytes(destination(to, first, column), from, bytes);
         hopper::commit_stores();
       }
     hopper::wait_stores_read<0>();
   }
+  /// Where the rows from `row` on lie that wait to be sent to a rank, and where they come to there.
+  __device__ __forceinline__ unsigned char* waiting_rows(int to, int row) const {
+    const int distance = (to - peers.rank + peers.size) % peers.size;
+    return box(waiting_part(peers.rank, peers.size, distance), peers.rank, row, 0);
+  }
+  __device__ __forceinline__ unsigned char* sent_rows(int to, int row) const {
+    return box(peers.rank, to, row, 0);
+  }
+  __device__ __forceinline__ long long strip_bytes() const {
+    return boxes_across() * t.store_bytes();
+  }
 
  private:
+  __device__ __forceinline__ unsigned char* destination(int to, int row, int column) const {
+    const auto across = static_cast<long long>(column / t.store_columns()) * t.store_bytes();
+    return (waiting ? waiting_rows(to, row) : sent_rows(to, row)) + across;
+  }
   __device__ __forceinline__ long long boxes_across() const {
     return (shape.n + t.store_columns() - 1) / t.store_columns();
   }
-  /// Where the box at (row, column) lies that `from` has computed, in the memory of `at`.
-  __device__ __forceinline__ unsigned char* box(int from, int at, int row, int column) const {
+  /// Where the box at (row, column) of a part lies in the memory of `at`.
+  __device__ __forceinline__ unsigned char* box(int part, int at, int row, int column) const {
     const long long strips = (shape.m + 15) / 16;
     const long long index =
-        (from * strips + row / 16) * boxes_across() + column / t.store_columns();
+        (part * strips + row / 16) * boxes_across() + column / t.store_columns();
     return static_cast<unsigned char*>(peer_data(peers, at)) + index * t.store_bytes();
   }
   /// A lane has the same columns of rows kRows apart.
@@ -138,6 +156,36 @@ struct ScatteredRows : GemmTmaResults<t, T, true, SumOnce> {
   }
 };
 
+/// Threads that say that a chunk's tiles have been stored: `of_tile` of each.
+template <PeerGemm c, GemmTma t>
+__device__ __forceinline__ unsigned storing_threads(const PeerGemmProblem& p, int chunk,
+                                                    unsigned of_tile) {
+  const int tiles_down = c.chunk_tiles(p.m);
+  const int rows = static_cast<int>(t.tiles_m(p.m, p.n)) - chunk * tiles_down;
+  return static_cast<unsigned>(min(rows, tiles_down)) * t.tiles_n(p.m, p.n) * of_tile;
+}
+
+/// One thread of each sender sends its part of what waits, a chunk when all of its tiles are there.
+template <PeerGemm c, GemmTma t, class Output, class Sender>
+__device__ __forceinline__ void send_sums(Sender& sender, const PeerOperation<c.chunks>& operation,
+                                          const Output& output, const PeerGemmProblem& p,
+                                          unsigned of_tile, unsigned index) {
+  const int high = c.chunk_rows(p.m);
+  for (int distance = 1; distance < output.peers.size; ++distance) {
+    const int to = rank_after(output.peers, distance);
+    if (!operation.wait_until_ready(to)) return;
+    for (int chunk = 0; chunk < c.chunks && chunk * high < p.m; ++chunk) {
+      const int begin = chunk * high, rows = min(high, p.m - begin);
+      const unsigned threads = storing_threads<c, t>(p, chunk, of_tile);
+      operation.wait_for_senders(to, chunk, threads);
+      hopper::publish_global();  // bulk copies read what others have written
+      sender.send(output.sent_rows(to, begin), output.waiting_rows(to, begin),
+                  (rows + 15) / 16 * output.strip_bytes(), c.senders, index);
+      operation.sent(to, chunk, threads + c.senders);
+    }
+  }
+}
+
 template <PeerGemm c, class T>
 __device__ __forceinline__ void reduce_scatter_tma_body(T* out, const hopper::TensorMap& a,
                                                         const hopper::TensorMap& b,
@@ -145,7 +193,8 @@ __device__ __forceinline__ void reduce_scatter_tma_body(T* out, const hopper::Te
                                                         const PeerGemmProblem& p) {
   constexpr auto kLies = hopper::Lies::along_k;
   constexpr GemmTma t = scatter_tma(c);
-  using Output = ScatteredRows<t, T>;
+  constexpr bool kSenders = c.senders > 0;
+  using Output = ScatteredRows<t, T, kSenders>;
   using Body = GemmTmaBody<t, T, true, SumOnce, kLies, kLies, Output>;
   extern __shared__ __align__(1024) unsigned char gemm_tma_shared[];
 
@@ -161,11 +210,38 @@ __device__ __forceinline__ void reduce_scatter_tma_body(T* out, const hopper::Te
     hopper::prefetch_map(a);
     hopper::prefetch_map(b);
   }
+  constexpr unsigned kOfTile = t.cluster() * Body::kTileThreads;
+  static_assert(
+      !kSenders || (c.senders % t.cluster() == 0 && t.buffer_bytes() >= kSendersRing.data_bytes()),
+      "clusters send, with the memory of their stages");
+  unsigned char* const behind = gemm_tma_shared + t.shared_bytes() + scatter_staging_bytes(t);
+#ifdef KILN_HOST_TARGET
+  // There a block that waits for others leaves them no turn: the one that multiplies sends, too,
+  // through 2 KiB more of shared memory.
+  constexpr bool kBeside = kSenders;
+  constexpr SendRing kRing{2, 1024};
+  static_assert(!kSenders || (t.cluster() == 1 && t.consumers == 1 && !c.late));
+  BlockSender<kRing> sender(behind + kSendersRing.barrier_bytes(), behind);
+#else
+  constexpr bool kBeside = false;
+  BlockSender<kSendersRing> sender(gemm_tma_shared, behind);
+#endif
+  const auto send_waiting = [&] {
+    sender.init_barriers();
+    send_sums<c, t>(sender, operation, body.output, p, kOfTile,
+                    kBeside ? blockIdx.x - c.senders : blockIdx.x);
+  };
+  if (kSenders && !kBeside && blockIdx.x < c.senders && threadIdx.x / 32 == 1 && hopper::elect())
+    send_waiting();
+  __syncwarp();
   block.meet();
 
-  const int bytes = body.received_bytes(), tiles_down = c.chunk_tiles(p.m);
-  const int high = c.chunk_rows(p.m);
-  const BlockTiles mine = block.all_tiles(body);
+  const int bytes = body.received_bytes(), high = c.chunk_rows(p.m);
+  const unsigned tiles = block.tiles(body);
+  const unsigned of_others =
+      tiles / static_cast<unsigned>(peers.size) * static_cast<unsigned>(peers.size - 1);
+  BlockTiles mine = block.all_tiles(body);
+  if constexpr (kSenders) mine = block.tiles_beside_senders(c, tiles, tiles - of_others);
   const auto place_of = [&](unsigned tile) {
     auto at = body.place(tile);
     at.batch = (at.batch + 1 + peers.rank) % peers.size;
@@ -173,12 +249,17 @@ __device__ __forceinline__ void reduce_scatter_tma_body(T* out, const hopper::Te
   };
   // A consumer and the warp that sends its tiles meet twice: when it has staged one, and, if it has
   // another one to store, when that has left.
-  constexpr int kStaged = 4, kLeft = 8, kMeeting = 128 + 32;
+  constexpr int kStaged = 4, kLeft = 8, kMeeting = 128 + 32, kAllWait = 12, kAllSent = 13;
   constexpr unsigned kStep = Body::kPingpong ? 2 : 1;
-  const unsigned of_others =
-      t.tiles_m(p.m, p.n) * t.tiles_n(p.m, p.n) * static_cast<unsigned>(peers.size - 1);
   const auto send = [&](int warp) {
     const int consumer = warp - 1;
+    const bool sends_beside = kBeside && mine.first < of_others;
+    if (sends_beside && warp == 3) {
+      hopper::named_sync(kAllWait, 64);
+      if (hopper::elect()) send_waiting();
+      __syncwarp();
+      hopper::named_sync(kAllSent, kMeeting);
+    }
     if (consumer >= t.consumers) return;
     const bool sends = threadIdx.x % 32 == 0;
     const int first_row = Body::kPingpong ? 0 : consumer * Body::kRowTiles * 64;
@@ -191,7 +272,7 @@ __device__ __forceinline__ void reduce_scatter_tma_body(T* out, const hopper::Te
       const auto at = place_of(tile);
       hopper::named_sync(kStaged + consumer, kMeeting);
       if (sends) {
-        if (ready != at.batch) {
+        if (!kSenders && ready != at.batch) {
           given_up = given_up || !operation.wait_until_ready(at.batch);
           ready = at.batch;
         }
@@ -203,15 +284,15 @@ __device__ __forceinline__ void reduce_scatter_tma_body(T* out, const hopper::Te
         hopper::wait_stores<0>();
         hopper::publish_global();
         const int chunk = at.row / high;
-        const auto rows = static_cast<int>(t.tiles_m(p.m, p.n)) - chunk * tiles_down;
-        const unsigned tiles = static_cast<unsigned>(min(rows, tiles_down)) * t.tiles_n(p.m, p.n);
-        operation.sent(at.batch, chunk, tiles * (t.cluster() * Body::kTileThreads));
+        operation.sent(at.batch, chunk, storing_threads<c, t>(p, chunk, kOfTile) + c.senders);
       }
       __syncwarp();
     }
+    if (sends_beside) hopper::named_sync(kAllWait, 64);
   };
   KnownChunks<c.chunks> known;
-  bool leaving = false;  // a tile of this warpgroup is on its way
+  bool leaving = false;   // a tile of this warpgroup is on its way
+  bool all_sent = false;  // on the host: by the warp beside
   const auto store = [&](const auto& sums, const auto& at, int first_row, int&) {
     const int warp = hopper::uniform(static_cast<int>(threadIdx.x) / 32);
     const int consumer = warp / 4 - 1, row = at.row + first_row + warp % 4 * 16;
@@ -222,6 +303,10 @@ __device__ __forceinline__ void reduce_scatter_tma_body(T* out, const hopper::Te
       hopper::publish_shared();
       hopper::named_arrive(kStaged + consumer, kMeeting);
       return;
+    }
+    if (kBeside && !all_sent) {
+      all_sent = true;
+      hopper::named_sync(kAllSent, kMeeting);
     }
     if (threadIdx.x % 32 == 0)
       for (int i = 1; i < peers.size; ++i)

@@ -1,10 +1,10 @@
-// Part of gemm_all_gather_tma.cuh: rows leave by bulk copies through shared memory. Few
+// Part of gemm_all_gather_tma.cuh and gemm_reduce_scatter_tma.cuh: what blocks send leaves by bulk copies through shared memory. Few
 // multiprocessors, with one warp each, fill the link that way, where stores of a few warps would
 // not (https://arxiv.org/abs/2511.13940). Between two H100s, 32 MB both ways: 8 blocks with pieces
 // of 2 KiB 111 GB/s, with pieces of 8 KiB 304; 132 blocks 341 and 345.
 #pragma once
 
-#include "gemm_all_gather.hpp"
+#include "gemm_peers.hpp"
 #include "kiln/hopper.cuh"
 
 namespace kiln::templates {
@@ -21,13 +21,13 @@ class BlockSender {
     for (int i = 0; i < ring.pieces; ++i) full_[i].init(1);
     hopper::publish_barriers();
   }
-  /// Copies the block's part, every `senders`-th piece, of `bytes` contiguous bytes, and waits
-  /// until it has arrived. All are multiples of 16.
+  /// Copies the part of sender `index`, every `senders`-th piece, of `bytes` contiguous bytes, and
+  /// waits until it has arrived. All are multiples of 16.
   __device__ __forceinline__ void send(void* to, const void* from, long long bytes,
-                                       unsigned senders) {
+                                       unsigned senders, unsigned index) {
     constexpr int kAhead = ring.pieces / 2;  // loads before the store of a piece
     constexpr int kBytes = ring.piece_bytes;
-    const long long first = static_cast<long long>(blockIdx.x) * kBytes;
+    const long long first = static_cast<long long>(index) * kBytes;
     const long long step = static_cast<long long>(senders) * kBytes;
     const int pieces = first < bytes ? static_cast<int>((bytes - first + step - 1) / step) : 0;
 #pragma unroll 1
