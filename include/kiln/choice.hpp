@@ -95,10 +95,10 @@ template <Reflected Problem, class... Args>
 class TunedChoice<Problem, void(Args...)> {
  public:
   /// @throws UserError: no alternative can do the problem; or ranks have none in common, list them
-  ///   in different orders, ask for different things or, in mode background, have decided nothing.
+  /// in different orders, ask for different things or, in mode background, have decided nothing.
   /// @throws TuningFailedError, EnvironmentError: a new problem cannot be made ready.
   /// @throws UnpreparedError: on a sealed runtime, whatever OnUnprepared says, exactly this problem
-  ///   was not prepared, or could not be made ready as ranks decided. And what alternatives throw.
+  /// was not prepared, or could not be made ready as ranks decided. And what alternatives throw.
   void operator()(Stream stream, Args... args) const {
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))...};
     core_->launch(to_values(problem_(args...)), stream, pointers);

@@ -24,7 +24,7 @@ double gathered_bytes(const PeerGemmProblem& p) {
 template <class T>
 std::vector<PeerGemm> all_gather_configs(const PeerGemmProblem& p, const DeviceLimits& d) {
   return peer_gemm_configs<T>(p, d, [&](PeerGemm c, std::vector<PeerGemm>& configs) {
-    for (const int senders : {8, 16}) {
+    for (const int senders : {4, 8, 16}) {
       if (p.ranks == 1) break;
       c.senders = senders;
       const SenderRounds r = sender_rounds<T>(c, p, gathered_bytes<T>(p), d);
