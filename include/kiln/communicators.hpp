@@ -23,9 +23,7 @@ std::vector<std::unique_ptr<Communicator>> thread_communicators(int size);
 
 /// The ranks of MPI_COMM_WORLD, on communicators of Kiln's own; initialises MPI if that has not
 /// been done, and then finalizes it with the last end, those made by `split` included. A process
-/// can start MPI only once, so opening another end afterwards is refused. Where all ranks started
-/// MPI so, the last end waits 30 s for those of the others; if one does not come, MPI is not
-/// finalized, as after a failure.
+/// can start MPI only once, so opening another end afterwards is refused.
 ///
 /// The deadline does not cover MPI_Init, which has none: a rank that dies there is left to the
 /// launcher. A failure names the ranks that do not answer a roll call. Where the program has begun

@@ -123,23 +123,6 @@ void broken() {
   require(!finalized(), "MPI was finalized after a failure");
 }
 
-/// A rank that never comes to its end, as one that was stopped, keeps no other for ever.
-void absent() {
-  End end = open();
-  check_alive(*end);
-  if (end->rank() == 1) {
-    std::this_thread::sleep_for(std::chrono::seconds(45));
-    std::puts("ok");
-    std::fflush(stdout);
-    std::_Exit(0);
-  }
-  const auto begin = std::chrono::steady_clock::now();
-  end.reset();
-  require(std::chrono::steady_clock::now() - begin < std::chrono::seconds(40),
-          "it waited for long");
-  require(!finalized(), "MPI was finalized without a rank");
-}
-
 }  // namespace
 
 int main(int, char** argv) try {
@@ -149,14 +132,12 @@ int main(int, char** argv) try {
   if (mode == "again") again();
   if (mode == "foreign") foreign();
   if (mode == "broken") broken();
-  if (mode == "absent") absent();
   if (mode == "threads") threads(false);
   if (mode == "one_thread") threads(true);
   std::puts("ok");
   std::fflush(stdout);
-  if (mode == "broken" || mode == "one_thread" || mode == "absent") {
-    std::this_thread::sleep_for(
-        std::chrono::seconds(mode == "absent" ? 30 : 1));  // a launcher ends all with the first
+  if (mode == "broken" || mode == "one_thread") {
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // a launcher ends all with the first
     std::_Exit(0);
   }
   return 0;

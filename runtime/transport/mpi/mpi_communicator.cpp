@@ -21,9 +21,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr int kTag = 1;
 constexpr auto kRollCall = std::chrono::milliseconds(500);
-/// In which the others have to receive this rank's last notes, and to destroy their last ends.
-constexpr auto kReceiveWithin = std::chrono::seconds(10),
-               kFinalizeWithin = std::chrono::seconds(30);
 
 struct Note {
   enum Kind : std::int32_t { aborted, roll_call, here };
@@ -40,23 +37,6 @@ std::string words(int code) {
   int length = 0;
   if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) return "MPI error";
   return {text, static_cast<std::size_t>(length)};
-}
-
-/// Whether the request is done by then.
-bool is_done_by(MPI_Request& request, Deadline deadline) {
-  for (int done = 0;;) {
-    if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
-    if (done) return true;
-    if (Clock::now() >= deadline) return false;
-    std::this_thread::sleep_for(std::chrono::microseconds(200));
-  }
-}
-
-/// A copy of everyone's communicator; nothing when some did not come in time.
-bool copy_world(MPI_Comm& copy, Deadline deadline) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  return MPI_Comm_idup(MPI_COMM_WORLD, &copy, &request) == MPI_SUCCESS &&
-         is_done_by(request, deadline);
 }
 
 /// MPI in this process, shared by all ends, parts included. If it was started here, the last end
@@ -84,25 +64,6 @@ class Process {
     started_ = true;
     return {};
   }
-  /// After start(), finds out whether MPI was started here on all ranks, which then shut it down
-  /// together. False: not all came in time.
-  bool meet(Deadline deadline) {
-    const std::lock_guard lock(mutex_);
-    if (met_) return true;
-    met_ = true;
-    // What is given up may still complete, so it is left behind.
-    auto* const copy = new MPI_Comm(MPI_COMM_NULL);
-    auto* const all = new int[2]{started_ ? 1 : 0, 0};
-    MPI_Request request = MPI_REQUEST_NULL;
-    if (!copy_world(*copy, deadline) ||
-        MPI_Iallreduce(all, all + 1, 1, MPI_INT, MPI_MIN, *copy, &request) != MPI_SUCCESS ||
-        !is_done_by(request, deadline))
-      return false;
-    if (all[1] != 0) everyone_ = *copy;
-    delete copy;
-    delete[] all;
-    return true;
-  }
   void fail() {
     const std::lock_guard lock(mutex_);
     failed_ = true;
@@ -115,24 +76,12 @@ class Process {
     const std::lock_guard lock(mutex_);
     int finalized = 0;
     MPI_Finalized(&finalized);
-    if (--ends_ == 0 && started_ && !failed_ && !finalized && all_leave()) MPI_Finalize();
+    if (--ends_ == 0 && started_ && !failed_ && !finalized) MPI_Finalize();
   }
 
  private:
-  /// MPI_Finalize would wait for a rank that is gone, for ever.
-  bool all_leave() {
-    if (everyone_ == MPI_COMM_NULL) return true;  // some are the program's, which waits for them
-    MPI_Request request = MPI_REQUEST_NULL;
-    if (MPI_Ibarrier(everyone_, &request) != MPI_SUCCESS ||
-        !is_done_by(request, Clock::now() + kFinalizeWithin))
-      return false;
-    MPI_Comm_free(&everyone_);
-    return true;
-  }
-
   std::mutex mutex_;
-  bool started_ = false, failed_ = false, met_ = false;
-  MPI_Comm everyone_ = MPI_COMM_NULL;  ///< where MPI was started here on all ranks
+  bool started_ = false, failed_ = false;
   std::size_t ends_ = 0;
 };
 
@@ -147,15 +96,15 @@ class MpiCommunicator : public Communicator {
     present_.resize(static_cast<std::size_t>(size_));
   }
 
-  /// A broken end frees nothing: freeing is collective, and requests still use buffers. Nor does one
-  /// whose last notes a rank does not receive.
+  /// A broken end frees nothing: freeing is collective, and requests still use buffers.
   ~MpiCommunicator() override {
     int finalized = 0;
     MPI_Finalized(&finalized);
-    if (broken_ || (!finalized && !is_all_sent())) {
+    if (broken_) {
       Process::get().fail();
-      new std::list<Sent>(std::move(sent_));  // NOLINT: left behind
     } else if (!finalized) {
+      for (Sent& s : sent_)
+        for (MPI_Request& r : s.requests) MPI_Wait(&r, MPI_STATUS_IGNORE);
       MPI_Comm_free(&data_);
       MPI_Comm_free(&control_);
     }
@@ -352,14 +301,6 @@ class MpiCommunicator : public Communicator {
     }
   }
 
-  bool is_all_sent() {
-    const Deadline deadline = Clock::now() + kReceiveWithin;
-    for (Sent& s : sent_)
-      for (MPI_Request& r : s.requests)
-        if (!is_done_by(r, deadline)) return false;
-    return true;
-  }
-
   void send_to_all(const Note& note) {
     std::vector<int> others;
     for (int r = 0; r < size_; ++r)
@@ -388,6 +329,18 @@ class MpiCommunicator : public Communicator {
   std::list<Sent> sent_;
 };
 
+/// A copy of everyone's communicator; nothing when some did not come in time.
+bool copy_world(MPI_Comm& copy, Deadline deadline) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (MPI_Comm_idup(MPI_COMM_WORLD, &copy, &request) != MPI_SUCCESS) return false;
+  for (int done = 0;;) {
+    if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+    if (done) return true;
+    if (Clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+}
+
 }  // namespace
 
 }  // namespace kiln
@@ -403,16 +356,14 @@ __attribute__((visibility("default"))) kiln::Communicator* kiln_mpi_open(
   kiln::Process& process = kiln::Process::get();
   error = process.start();
   if (!error.empty()) return nullptr;
-  const auto late = [&] {
-    process.fail();
-    error = "not every rank arrived in time to copy MPI_COMM_WORLD";
-    return nullptr;
-  };
-  if (!process.meet(deadline)) return late();
   // A copy that is no longer waited for may still complete, so the handles are not freed.
   auto* copies = new MPI_Comm[2]{MPI_COMM_NULL, MPI_COMM_NULL};
   for (int i = 0; i < 2; ++i)
-    if (!kiln::copy_world(copies[i], deadline)) return late();
+    if (!kiln::copy_world(copies[i], deadline)) {
+      process.fail();
+      error = "not every rank arrived in time to copy MPI_COMM_WORLD";
+      return nullptr;
+    }
   auto* communicator = new kiln::MpiCommunicator(copies[0], copies[1]);
   delete[] copies;
   return communicator;
