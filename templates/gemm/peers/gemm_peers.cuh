@@ -2,7 +2,8 @@
 //
 // A rank's flags: [0] it has begun the operation, and so reads nothing of the one before it; [1 +
 // i] a part of a chunk is here. Counters: [own][0] operations so far, [own][1] blocks that have
-// ended, [r][2 + i] warps that have sent their part of chunk i to rank r.
+// ended, [r][2 + i] warps that have sent their part of chunk i to rank r, or left it for
+// those that send it.
 #pragma once
 
 #include "../../device/elements.cuh"
@@ -41,13 +42,6 @@ class PeerOperation {
     __threadfence_system();
     if (is_last(counter(to, 2 + chunk), senders)) say_sent(to, chunk);
   }
-  /// One thread, which is none of these: waits until `count` of a chunk's senders have called
-  /// sent(), and sees what they have stored.
-  __device__ __forceinline__ void wait_for_senders(int to, int chunk, unsigned count) const {
-    const volatile unsigned* const there = counter(to, 2 + chunk);
-    while (*there < count) __nanosleep(200);
-    __threadfence();
-  }
   /// The same for a chunk that goes to all ranks, this one among them. Fences are slow while stores
   /// are on their way to other GPUs, so that not many threads should call this.
   __device__ __forceinline__ void sent_to_all(int chunk, unsigned senders) const {
@@ -55,6 +49,20 @@ class PeerOperation {
     if (!is_last(counter(peers_.rank, 2 + chunk), senders)) return;
     __threadfence_system();
     for (int i = 0; i < peers_.size; ++i) set_flags(rank_before(peers_, i), chunk);
+  }
+  /// One thread, which has not called sent() for the chunk yet: waits until `count` others have,
+  /// and sees what they have stored. False: given up, as of all waits.
+  __device__ __forceinline__ bool wait_for_senders(int to, int chunk, unsigned count) const {
+    const volatile unsigned* const there = counter(to, 2 + chunk);
+    const auto flag = static_cast<unsigned long long>(peers_.rank) * peers_.flags + 1 +
+                      static_cast<unsigned>(chunk * kParts);
+    // After an operation that was given up a counter may be anything until the memory is reset.
+    while (*there < count) {
+      if (detail::has_given_up(peers_, (flag + 1) << 32 | epoch_)) return false;
+      __nanosleep(200);
+    }
+    __threadfence();
+    return true;
   }
   __device__ __forceinline__ void say_sent(int to, int chunk) const {
     __threadfence_system();

@@ -1,7 +1,8 @@
-// Part of gemm_all_gather_tma.cuh and gemm_reduce_scatter_tma.cuh: what blocks send leaves by bulk copies through shared memory. Few
-// multiprocessors, with one warp each, fill the link that way, where stores of a few warps would
-// not (https://arxiv.org/abs/2511.13940). Between two H100s, 32 MB both ways: 8 blocks with pieces
-// of 2 KiB 111 GB/s, with pieces of 8 KiB 304; 132 blocks 341 and 345.
+// Part of gemm_all_gather_tma.cuh and gemm_reduce_scatter_tma.cuh: what blocks send leaves by bulk
+// copies through shared memory. Few multiprocessors, with one warp each, fill the link that way,
+// where stores of a few warps would not (https://arxiv.org/abs/2511.13940). Between two H100s, 32
+// MB both ways: 8 blocks with pieces of 2 KiB 111 GB/s, with pieces of 8 KiB 304; 132 blocks 341
+// and 345.
 #pragma once
 
 #include "gemm_peers.hpp"
