@@ -240,7 +240,12 @@ void check_emulated(const PeerGemm& c, int ranks, int m, int n, int k, Emulated 
                    const auto miss = [&](const auto& operation, const auto& data) {
                      if (memory.rank() != ranks - 1)
                        findings.check_throws<EnvironmentError>(
-                           [&] { memory.within(deadline_in(0.5), [&] { operation(data.a(1)); }); },
+                           [&] {
+                             memory.within(deadline_in(0.5), [&] {
+                               operation(data.a(1));
+                               operation(data.a(1));  // had been queued behind
+                             });
+                           },
                            "gave up");
                      memory.reset();
                    };
