@@ -25,8 +25,8 @@ std::vector<std::unique_ptr<Communicator>> thread_communicators(int size);
 /// been done, and then finalizes it with the last end, those made by `split` included. A process
 /// can start MPI only once, so opening another end afterwards is refused.
 ///
-/// Deadlines cover neither MPI_Init nor MPI_Finalize: a rank that dies there, or before it, is left
-/// to the launcher. A failure names the ranks that do not answer a roll call. Where the program has begun
+/// Deadlines cover neither MPI_Init nor MPI_Finalize: a rank that dies there is left to the
+/// launcher. A failure names the ranks that do not answer a roll call. Where the program has begun
 /// MPI for one thread (less than MPI_THREAD_SERIALIZED), calls on another thread fail, and `abort`
 /// there is not told to the others; Kiln starts it with MPI_THREAD_MULTIPLE. After a failure MPI
 /// cannot be shut down cleanly, so it is not, and the process must leave by `_exit`. To survive the

@@ -108,8 +108,8 @@ KILN_PEERS_FUNCTION void signal_behind_fence(const Peers& peers, int to, unsigne
 
 namespace detail {
 
-/// Whether a host has given up. After a wait that this ends, `stalled` says what it waited for.
-KILN_PEERS_FUNCTION bool has_given_up(const Peers& peers, unsigned long long stalled) {
+/// Whether a host has given up.
+KILN_PEERS_FUNCTION bool has_given_up(const Peers& peers) {
   unsigned aborted;
 #ifdef __CUDA_ARCH__
   volatile PeersNotice* const notice = peers.notice;
@@ -125,14 +125,21 @@ KILN_PEERS_FUNCTION bool has_given_up(const Peers& peers, unsigned long long sta
                  : "memory");
     if (aborted) notice->given_up = 1;
   }
-  if (aborted)
-    asm volatile("st.relaxed.sys.u64 [%0], %1;" ::"l"(&peers.control->stalled), "l"(stalled)
-                 : "memory");
 #else
   aborted = __atomic_load_n(&peers.control->aborted, __ATOMIC_RELAXED);
-  if (aborted) __atomic_store_n(&peers.control->stalled, stalled, __ATOMIC_RELAXED);
 #endif
   return aborted != 0;
+}
+/// The same, and `stalled` then says what was waited for.
+KILN_PEERS_FUNCTION bool has_given_up(const Peers& peers, unsigned long long stalled) {
+  if (!has_given_up(peers)) return false;
+#ifdef __CUDA_ARCH__
+  asm volatile("st.relaxed.sys.u64 [%0], %1;" ::"l"(&peers.control->stalled), "l"(stalled)
+               : "memory");
+#else
+  __atomic_store_n(&peers.control->stalled, stalled, __ATOMIC_RELAXED);
+#endif
+  return true;
 }
 
 }  // namespace detail

@@ -27,7 +27,7 @@ bool sent_by_others(int signal) noexcept;
 ///
 /// What is killed may stay for a while: in a sleep that nothing interrupts, such as that for a file
 /// of a server that is gone, or for a tracer. It is waited for for kKilledSeconds, and reaped when
-/// another process is started or has ended.
+/// another process is started or has ended, where the system has pidfds.
 class ChildProcess {
  public:
   /// @param background it runs only while a core has nothing else to do (SCHED_IDLE), if the system

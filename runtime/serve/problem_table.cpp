@@ -15,7 +15,7 @@ ProblemTable::ProblemTable(Replaced replaced)
   current_.store(slots_.get(), std::memory_order_release);
 }
 
-/// On the way of each launch, so compared without std::equal, which calls memcmp for a few integers.
+/// On the way of each launch, so compared without std::equal, which calls memcmp for few integers.
 /// At most half of the slots are full, so this ends. Loads and the stores of writers are
 /// sequentially consistent, as a section that begins with a fence needs it.
 inline ProblemTable::Place ProblemTable::place(const Slots& slots,

@@ -1,5 +1,5 @@
-// Random numbers: of a seed, the same with every standard library, so that a seed names a search for
-// good; and such as nobody else has.
+// Random numbers: of a seed, the same with every standard library, so that a seed names a search
+// for good; and such as nobody else has.
 #pragma once
 
 #include <cstddef>

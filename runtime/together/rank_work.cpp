@@ -221,7 +221,10 @@ void RankWork::keep(const TrialLostDevice& lost) {
   for (const Candidate& candidate : lost.seen()) {
     const auto place = std::ranges::find(lists_[s].configs, candidate.config);
     if (place == lists_[s].configs.end()) continue;
-    keep(s, static_cast<std::size_t>(place - lists_[s].configs.begin()), candidate);
+    const auto c = static_cast<std::size_t>(place - lists_[s].configs.begin());
+    // What has a time from an earlier round was not tried in this one.
+    if (candidate.status == CandidateStatus::not_tried && seen_[s].contains(c)) continue;
+    keep(s, c, candidate);
   }
 }
 

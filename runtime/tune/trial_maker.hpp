@@ -101,8 +101,8 @@ class TrialMaker {
   virtual void when_overdue(std::function<void(const Overdue&)> /*tell*/) {}
   /// Frees what bench() made, which is large.
   virtual void drop_bench() noexcept = 0;
-  /// From now on what bench() makes on the host is kept beside it, as far as `memory` allows, and so
-  /// is what expect() finds out: a bench after drop_bench() need neither make nor find it again.
+  /// From now on what bench() makes on the host is kept beside it, as far as `memory` allows, and
+  /// so is what expect() finds out: a bench after drop_bench() need neither make nor find it again.
   virtual void keep_data(std::shared_ptr<KeptMemory> /*memory*/) {}
   /// The next bench is the last: it takes what is kept.
   virtual void use_up_data() noexcept {}

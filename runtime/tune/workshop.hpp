@@ -49,7 +49,7 @@ class Workshop {
            std::shared_ptr<Telemetry> telemetry = std::make_shared<Telemetry>(),
            unsigned local_ranks = 1);
   struct OwnTurn {};
-  /// A workshop on the same store, records, device and builder, but with its own turn and count. For
+  /// One on the same store, records, device and builder, but with its own turn and count. For
   /// subjects that may tune kernels, on any thread, while they are tuned themselves.
   Workshop(const Workshop& other, OwnTurn);
   struct LentTurn {};

@@ -44,6 +44,7 @@ inline const std::vector<PeerGemm> kDense{
     {B::tma, 256, 128, 64, 1, 128, 64, 8, 4, C::two_n, true, true, 2, 0, false},
     {B::tma, 128, 256, 64, 1, 64, 64, 8, 8, C::two_m, false, true, 4, 8, true},
     {B::pingpong, 128, 128, 64, 1, 128, 64, 8, 8, C::none, false, true, 2, 4, true},
+    {B::tma, 128, 128, 64, 1, 64, 64, 8, 8, C::none, false, true, 8, 4, false},
     {B::pingpong, 64, 160, 64, 1, 64, 64, 8, 8, C::none, false, true, 8, 0, false},
     {B::pingpong, 128, 128, 64, 1, 128, 64, 8, 8, C::two_m, true, true, 4, 0, false}};
 

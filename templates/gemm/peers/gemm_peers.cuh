@@ -37,7 +37,7 @@ class PeerOperation {
     return wait(peers_, to, 0, epoch_);
   }
   /// One thread of each of `senders`, when all of its warp's stores of a chunk are done: the last
-  /// of them tells the receiver.
+  /// of them tells the receiver. Those that leave a tile to be sent count as well.
   __device__ __forceinline__ void sent(int to, int chunk, unsigned senders) const {
     __threadfence_system();
     if (is_last(counter(to, 2 + chunk), senders)) say_sent(to, chunk);
@@ -54,11 +54,9 @@ class PeerOperation {
   /// and sees what they have stored. False: given up, as of all waits.
   __device__ __forceinline__ bool wait_for_senders(int to, int chunk, unsigned count) const {
     const volatile unsigned* const there = counter(to, 2 + chunk);
-    const auto flag = static_cast<unsigned long long>(peers_.rank) * peers_.flags + 1 +
-                      static_cast<unsigned>(chunk * kParts);
     // After an operation that was given up a counter may be anything until the memory is reset.
     while (*there < count) {
-      if (detail::has_given_up(peers_, (flag + 1) << 32 | epoch_)) return false;
+      if (detail::has_given_up(peers_)) return false;
       __nanosleep(200);
     }
     __threadfence();

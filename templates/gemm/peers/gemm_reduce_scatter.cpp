@@ -92,17 +92,15 @@ std::vector<TypedMapRule<PeerGemm, PeerGemmProblem>> reduce_scatter_maps() {
 template <class T>
 std::size_t reduce_scatter_bytes(int m, int n, int ranks) {
   check_peers({m, n, 0, ranks});
-  return sizeof(T) * peer_gemm_elements(m, n, scatter_parts(ranks), kPeerBoxRows, kPeerBoxColumns);
+  // Of others no launch does all.
+  const int parts = sizeof(T) == 2 ? scatter_parts(ranks) : ranks;
+  return sizeof(T) * peer_gemm_elements(m, n, parts, kPeerBoxRows, kPeerBoxColumns);
 }
 
 template <class T>
 ReduceScatterGemmKernel<T> reduce_scatter_gemm_kernel(const SymmetricMemory& memory) {
   auto kernel = peer_gemm_base<T, ReduceScatterGemmKernel<T>>(memory.size());
   kernel.space = peer_gemm_space<OfSize<T>>()
-                     .where("blocks send to other ranks",
-                            [](const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits&) {
-                              return c.senders == 0 || p.ranks > 1;
-                            })
                      .where("two stages and whole tiles that are sent fit into shared memory",
                             [](const PeerGemm& c, const PeerGemmProblem&, const DeviceLimits&) {
                               return !c.overlap || scatter_shared_bytes(c) <= 227u * 1024u;

@@ -8,11 +8,12 @@
 // without gaps, of T = float, __half or __nv_bfloat16. A rank's sums over l are in float and round
 // once, to T; their sum over ranks is in float and rounds once more. The ranks' symmetric memory of
 // reduce_scatter_bytes<T>(m, n, ranks) bytes or more holds sums of all ranks: [ranks][m][n], or,
-// where one launch does all, boxes of rows and columns as warps send them.
+// where one launch does all, boxes of rows and columns as warps send them, and behind them those
+// that wait to be sent (scatter_parts).
 //
 // overlap (PeerGemm): the tiles of other ranks' rows come first, and are stored to those ranks'
-// memory; a tile of a rank's own rows waits for what the others have sent of it, and adds that. With
-// `senders`, blocks that multiply leave those tiles in their own GPU's memory, and the first
+// memory; a tile of a rank's own rows waits for what the others have sent of it, and adds that.
+// With `senders`, blocks that multiply leave those tiles in their own GPU's memory, and the first
 // `senders` blocks send them, a chunk at a time: on two H200s a multiprocessor that stores to
 // another GPU multiplies about a tenth slower meanwhile.
 // Otherwise one launch multiplies all rows, and a second one adds what all ranks have. Both add the
