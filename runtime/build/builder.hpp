@@ -75,7 +75,7 @@ class Builder {
               const Target& target, Access at_most = Access::compile,
               const std::optional<Digest>* source = nullptr);
 
-  /// What build() finds without compiling, or an instance's failure that it remembers. Nothing where
+  /// What build() finds without compiling, or an instance's failure that it remembers. Nothing if
   /// there is neither: then build() says what is missing. @throws as build()
   std::optional<Build> find(const KernelDefinition& kernel, std::span<const std::int64_t> config,
                             const Target& target, const std::optional<Digest>& source);

@@ -21,8 +21,8 @@ Communicator::Failure exchange_held(Communicator& communicator, const RankOption
                                     const ranks::HeldMessage& mine,
                                     std::vector<ranks::HeldMessage>& all);
 
-/// Instead of an agreement: the others are told why, and need not wait. True if all ranks refuse, so
-/// that there is nothing that others agree on without this one.
+/// Instead of an agreement: the others are told why, and need not wait. True if all ranks refuse,
+/// so that there is nothing that others agree on without this one.
 bool refuse(Communicator& communicator, const RankOptions& options, std::string_view why);
 
 /// For a rank that has no problem where others may have some: they need not wait for it, and use
@@ -38,7 +38,7 @@ bool take_greatest(Workshop& workshop, const TuneOptions& options, std::span<flo
 /// collective call.
 bool holds_on_all(Workshop& workshop, const TuneOptions& options, bool mine);
 
-/// So that nothing else is tuned in this process meanwhile. Does not wait for it for longer than the
+/// So that nothing else is tuned in this process meanwhile. Does not wait for it longer than the
 /// other ranks wait for this one. @throws EnvironmentError when it does not come in time
 TuningTurn::Hold take_turn(TuningTurn& turn, const TuneOptions& options,
                            TuningTurn::Kind kind = TuningTurn::Kind::kept);
