@@ -56,7 +56,10 @@ void ClusterMemory::begin() {
     thread.products = {};
     thread.cluster = Thread::away;
   }
-  for (std::uint32_t rank = 0; rank < blocks_; ++rank) frame(rank).fault = nullptr;
+  for (std::uint32_t rank = 0; rank < blocks_; ++rank) {
+    frame(rank).fault = nullptr;
+    start(rank);  // or the mbarriers of the cluster before this one would still be there
+  }
   loads_.clear();
   loads_done_ = 0;
   fault_.clear();
