@@ -63,7 +63,7 @@ class ChildProcess {
   static constexpr double kSoonSeconds = 1, kKilledSeconds = 10;
   /// Waits until it has ended, and returns how: `ended with exit code 3`.
   std::string end(End how);
-  /// `end` for who has more to do meanwhile: begins it.
+  /// Begins what `end` does, and returns at once.
   void begin_end(End how);
   /// Whether it is over. To be asked when `end_descriptor` is readable and after `next_look`.
   bool has_ended();

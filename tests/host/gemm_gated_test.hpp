@@ -15,10 +15,9 @@ using kiln::float8_e4m3;
 using kiln::templates::GemmOperands;
 
 /// A config of such operands.
-constexpr GemmTma gated_of_fp8(GemmOperands operands, GemmSchedule schedule, int block_m,
-                               int block_n, int consumers, int cluster_m, int cluster_n,
-                               bool swap = false, int split_k = 1, int parts = 1,
-                               bool later = false) {
+constexpr GemmTma gated_of(GemmOperands operands, GemmSchedule schedule, int block_m, int block_n,
+                           int consumers, int cluster_m, int cluster_n, bool swap = false,
+                           int split_k = 1, int parts = 1, bool later = false) {
   const bool shared = split_k > 1 || parts > 1;
   return {.schedule = schedule,
           .block_m = block_m,

@@ -84,10 +84,10 @@ constexpr auto kSumsFast = GemmOperands::fp8, kSumsExact = GemmOperands::fp8_exa
 
 TEST_CASE("gated GEMMs of 8-bit floats for Hopper scale each sum of gate and up",
           "[host][gemm_tma]") {
-  const Fp8GatedGemm stacked(gated_of_fp8(kSumsExact, kFp8PairsTogether, 128, 64, 2, 1, 1), true);
+  const Fp8GatedGemm stacked(gated_of(kSumsExact, kFp8PairsTogether, 128, 64, 2, 1, 1), true);
   for (const auto& [m, n, k] : {std::array{150, 72, 272}, {1, 8, 16}, {130, 200, 128}})
     stacked.check(m, n, k);
-  const Fp8GatedGemm swapped(gated_of_fp8(kSumsFast, kFp8PairsTogether, 64, 24, 1, 1, 1, true),
+  const Fp8GatedGemm swapped(gated_of(kSumsFast, kFp8PairsTogether, 64, 24, 1, 1, 1, true),
                              false);
   for (const auto& [m, n, k] : {std::array{20, 72, 272}, {1, 5, 16}, {60, 203, 128}})
     swapped.check(m, n, k);
@@ -95,21 +95,21 @@ TEST_CASE("gated GEMMs of 8-bit floats for Hopper scale each sum of gate and up"
 
 TEST_CASE("gated GEMMs of 8-bit floats for Hopper: each schedule, cluster and way to share k",
           "[host][gemm_tma][long]") {
-  const Fp8GatedGemm turns(gated_of_fp8(kSumsExact, kFp8PairsInTurns, 64, 96, 2, 1, 2), false);
-  const Fp8GatedGemm pairs(gated_of_fp8(kSumsFast, kFp8PairsInTurns, 64, 64, 2, 2, 1), true);
-  const Fp8GatedGemm tall(gated_of_fp8(kSumsExact, kFp8PairsTogether, 256, 96, 2, 2, 1), true);
+  const Fp8GatedGemm turns(gated_of(kSumsExact, kFp8PairsInTurns, 64, 96, 2, 1, 2), false);
+  const Fp8GatedGemm pairs(gated_of(kSumsFast, kFp8PairsInTurns, 64, 64, 2, 2, 1), true);
+  const Fp8GatedGemm tall(gated_of(kSumsExact, kFp8PairsTogether, 256, 96, 2, 2, 1), true);
   for (const auto& [m, n, k] : {std::array{150, 72, 272}, {70, 200, 128}}) {
     turns.check(m, n, k);
     pairs.check(m, n, k);
     tall.check(m, n, k);
   }
   for (const bool stacked : {false, true}) {
-    const Fp8GatedGemm split(gated_of_fp8(kSumsExact, kFp8PairsTogether, 64, 16, 1, 1, 1, true, 2),
+    const Fp8GatedGemm split(gated_of(kSumsExact, kFp8PairsTogether, 64, 16, 1, 1, 1, true, 2),
                              stacked);
     const Fp8GatedGemm parts(
-        gated_of_fp8(kSumsFast, kFp8PairsTogether, 128, 8, 1, 1, 1, true, 1, 3), stacked);
+        gated_of(kSumsFast, kFp8PairsTogether, 128, 8, 1, 1, 1, true, 1, 3), stacked);
     const Fp8GatedGemm later(
-        gated_of_fp8(kSumsExact, kFp8PairsTogether, 64, 16, 1, 1, 1, true, 1, 2, true), stacked);
+        gated_of(kSumsExact, kFp8PairsTogether, 64, 16, 1, 1, 1, true, 1, 2, true), stacked);
     for (const auto& [m, n, k] : {std::array{20, 72, 400}, {3, 136, 528}}) {
       split.check(m, n, k);
       parts.check(m, n, k);
@@ -121,9 +121,9 @@ TEST_CASE("gated GEMMs of 8-bit floats for Hopper: each schedule, cluster and wa
 TEST_CASE("gated GEMMs of 8-bit floats for Hopper: gate and up have scales of blocks apart",
           "[host][gemm_tma]") {
   // Tiles that reach into one block of n, and into two, beginning anywhere.
-  const Fp8GatedGemm narrow(gated_of_fp8(kSumsScaled, kFp8PairsTogether, 64, 64, 1, 1, 1), true);
-  const Fp8GatedGemm odd(gated_of_fp8(kSumsScaled, kFp8PairsTogether, 128, 96, 2, 1, 1), false);
-  const Fp8GatedGemm swapped(gated_of_fp8(kSumsScaled, kFp8PairsTogether, 64, 24, 1, 1, 1, true),
+  const Fp8GatedGemm narrow(gated_of(kSumsScaled, kFp8PairsTogether, 64, 64, 1, 1, 1), true);
+  const Fp8GatedGemm odd(gated_of(kSumsScaled, kFp8PairsTogether, 128, 96, 2, 1, 1), false);
+  const Fp8GatedGemm swapped(gated_of(kSumsScaled, kFp8PairsTogether, 64, 24, 1, 1, 1, true),
                              false);
   for (const auto& [m, n, k] : {std::array{150, 72, 256}, {1, 8, 128}, {70, 400, 384}}) {
     narrow.check(m, n, k);
@@ -136,14 +136,14 @@ TEST_CASE("gated GEMMs of 8-bit floats for Hopper: gate and up have scales of bl
 TEST_CASE("gated GEMMs of 8-bit floats for Hopper with scales of blocks: each kind of tile",
           "[host][gemm_tma][long]") {
   const Fp8GatedGemm configs[] = {
-      {gated_of_fp8(kSumsScaled, kFp8PairsInTurns, 64, 192, 2, 1, 2), false},
-      {gated_of_fp8(kSumsScaled, kFp8PairsInTurns, 128, 64, 2, 2, 1), true},
-      {gated_of_fp8(kSumsScaled, kFp8PairsTogether, 256, 96, 2, 2, 1), true},
-      {gated_of_fp8(kSumsScaled, kFp8PairsTogether, 64, 160, 1, 1, 1), false},
-      {gated_of_fp8(kSumsScaled, kFp8PairsTogether, 256, 32, 2, 1, 1, true), true},
-      {gated_of_fp8(kSumsScaled, kFp8PairsTogether, 64, 16, 1, 1, 1, true, 2), true},
-      {gated_of_fp8(kSumsScaled, kFp8PairsTogether, 128, 8, 1, 1, 1, true, 1, 3), false},
-      {gated_of_fp8(kSumsScaled, kFp8PairsTogether, 64, 16, 1, 1, 1, true, 1, 2, true), false}};
+      {gated_of(kSumsScaled, kFp8PairsInTurns, 64, 192, 2, 1, 2), false},
+      {gated_of(kSumsScaled, kFp8PairsInTurns, 128, 64, 2, 2, 1), true},
+      {gated_of(kSumsScaled, kFp8PairsTogether, 256, 96, 2, 2, 1), true},
+      {gated_of(kSumsScaled, kFp8PairsTogether, 64, 160, 1, 1, 1), false},
+      {gated_of(kSumsScaled, kFp8PairsTogether, 256, 32, 2, 1, 1, true), true},
+      {gated_of(kSumsScaled, kFp8PairsTogether, 64, 16, 1, 1, 1, true, 2), true},
+      {gated_of(kSumsScaled, kFp8PairsTogether, 128, 8, 1, 1, 1, true, 1, 3), false},
+      {gated_of(kSumsScaled, kFp8PairsTogether, 64, 16, 1, 1, 1, true, 1, 2, true), false}};
   for (const Fp8GatedGemm& gemm : configs)
     for (const auto& [m, n, k] : {std::array{150, 392, 384}, {20, 136, 512}}) gemm.check(m, n, k);
 }

@@ -67,7 +67,7 @@ constexpr auto kToFp8Fast = GemmOperands::fp8, kToFp8Exact = GemmOperands::fp8_e
 /// Two stages of the widest tiles take all shared memory there is.
 constexpr GemmTma wide(GemmOperands operands, GemmSchedule schedule, int block_m, int consumers,
                        int cluster_m = 1, int cluster_n = 1) {
-  GemmTma c = gated_of_fp8(operands, schedule, block_m, 256, consumers, cluster_m, cluster_n);
+  GemmTma c = gated_of(operands, schedule, block_m, 256, consumers, cluster_m, cluster_n);
   c.stages = 2;
   return c;
 }
@@ -76,7 +76,7 @@ static_assert(wide(kToFp8Scaled, kToFp8Together, 64, 1).halved() &&
               !wide(kToFp8Fast, kToFp8Together, 64, 1).halved());
 
 constexpr GemmTma kHalvedSwapped = [] {
-  GemmTma c = gated_of_fp8(kToFp8Scaled, kToFp8Together, 256, 112, 2, 1, 1, true);
+  GemmTma c = gated_of(kToFp8Scaled, kToFp8Together, 256, 112, 2, 1, 1, true);
   c.stages = 2;
   return c;
 }();
@@ -86,16 +86,16 @@ static_assert(kHalvedSwapped.halved() && kHalvedSwapped.fits());
 
 TEST_CASE("gated GEMMs of 8-bit floats for Hopper leave as such with one scale",
           "[host][gemm_tma]") {
-  const Fp8GatedFp8Gemm rows(gated_of_fp8(kToFp8Exact, kToFp8Together, 128, 64, 2, 1, 1), true,
+  const Fp8GatedFp8Gemm rows(gated_of(kToFp8Exact, kToFp8Together, 128, 64, 2, 1, 1), true,
                              false);
-  const Fp8GatedFp8Gemm blocks(gated_of_fp8(kToFp8Scaled, kToFp8Together, 128, 96, 2, 1, 1), false,
+  const Fp8GatedFp8Gemm blocks(gated_of(kToFp8Scaled, kToFp8Together, 128, 96, 2, 1, 1), false,
                                false);
   for (const auto& [m, n, k] : {std::array{150, 72, 256}, {1, 8, 128}, {70, 400, 384}})
     for (const std::size_t offset : {0, 1}) {
       rows.check(m, n, k, offset);
       blocks.check(m, n, k, offset);
     }
-  const Fp8GatedFp8Gemm swapped(gated_of_fp8(kToFp8Fast, kToFp8Together, 64, 24, 1, 1, 1, true),
+  const Fp8GatedFp8Gemm swapped(gated_of(kToFp8Fast, kToFp8Together, 64, 24, 1, 1, 1, true),
                                 false, false);
   for (const auto& [m, n, k] : {std::array{20, 72, 272}, {1, 5, 16}, {60, 203, 128}})
     swapped.check(m, n, k);
@@ -109,7 +109,7 @@ TEST_CASE("gated GEMMs of 8-bit floats for Hopper leave as such with scales of b
   const Fp8GatedFp8Gemm exact(wide(kToFp8Exact, kToFp8Together, 64, 1), false, true);
   for (const auto& [m, n, k] : {std::array{70, 264, 272}, {9, 133, 16}}) exact.check(m, n, k);
   Fp8GatedFp8Gemm(wide(kToFp8Fast, kToFp8Together, 64, 1), false, true).check(9, 133, 144);
-  const Fp8GatedFp8Gemm columns(gated_of_fp8(kToFp8Scaled, kToFp8Together, 256, 24, 2, 1, 1, true),
+  const Fp8GatedFp8Gemm columns(gated_of(kToFp8Scaled, kToFp8Together, 256, 24, 2, 1, 1, true),
                                 false, true);
   for (const auto& [m, n, k] : {std::array{50, 403, 256}, {3, 5, 128}}) columns.check(m, n, k);
 }
@@ -123,17 +123,17 @@ TEST_CASE(
       {wide(kToFp8Scaled, kToFp8Together, 128, 2, 2, 1), true, true},
       {wide(kToFp8Exact, kToFp8Together, 64, 1, 1, 2), true, true},
       {wide(kToFp8Fast, kToFp8Together, 128, 2), true, true},
-      {gated_of_fp8(kToFp8Scaled, kToFp8Together, 256, 96, 2, 1, 1, true), true, true},
+      {gated_of(kToFp8Scaled, kToFp8Together, 256, 96, 2, 1, 1, true), true, true},
       {kHalvedSwapped, false, true},
-      {gated_of_fp8(kToFp8Exact, kToFp8Together, 256, 16, 2, 1, 1, true), true, true},
-      {gated_of_fp8(kToFp8Scaled, kToFp8InTurns, 64, 96, 2, 1, 2), false, false}};
+      {gated_of(kToFp8Exact, kToFp8Together, 256, 16, 2, 1, 1, true), true, true},
+      {gated_of(kToFp8Scaled, kToFp8InTurns, 64, 96, 2, 1, 2), false, false}};
   for (const Fp8GatedFp8Gemm& gemm : gemms)
     for (const auto& [m, n, k] : {std::array{150, 272, 384}, {70, 200, 128}}) gemm.check(m, n, k);
   for (const bool stacked : {false, true}) {
     const Fp8GatedFp8Gemm split(
-        gated_of_fp8(kToFp8Scaled, kToFp8Together, 64, 16, 1, 1, 1, true, 2), stacked, false);
+        gated_of(kToFp8Scaled, kToFp8Together, 64, 16, 1, 1, 1, true, 2), stacked, false);
     const Fp8GatedFp8Gemm parts(
-        gated_of_fp8(kToFp8Exact, kToFp8Together, 128, 8, 1, 1, 1, true, 1, 3), stacked, false);
+        gated_of(kToFp8Exact, kToFp8Together, 128, 8, 1, 1, 1, true, 1, 3), stacked, false);
     for (const auto& [m, n, k] : {std::array{20, 72, 512}, {3, 136, 384}}) {
       split.check(m, n, k);
       parts.check(m, n, k);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "gemm_tma_test.hpp"
+#include "gemm_gated_test.hpp"
 
 using namespace host_test;
 
@@ -93,24 +93,10 @@ class GatedGemm {
 constexpr GemmTma gated(GemmSchedule schedule, int block_m, int block_n, int consumers,
                         int cluster_m, int cluster_n, bool swap = false, int split_k = 1,
                         int parts = 1) {
-  const bool shared = split_k > 1 || parts > 1;
-  return {.schedule = schedule,
-          .block_m = block_m,
-          .block_n = block_n,
-          .block_k = 64,
-          .stages = 3,
-          .consumers = consumers,
-          .cluster_m = cluster_m,
-          .cluster_n = cluster_n,
-          .split_k = split_k,
-          .parts = parts,
-          .later = false,
-          .group = 2,
-          .along_n = false,
-          .persistent = !shared,
-          .swap = swap,
-          .store_tma = !shared,
-          .programmatic = false};
+  GemmTma tile = gated_of(GemmOperands::two_bytes, schedule, block_m, block_n, consumers, cluster_m,
+                          cluster_n, swap, split_k, parts);
+  tile.block_k = 64;
+  return tile;
 }
 
 constexpr auto kPairsTogether = GemmSchedule::cooperative, kPairsInTurns = GemmSchedule::pingpong;

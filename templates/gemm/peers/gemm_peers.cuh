@@ -52,7 +52,7 @@ class PeerOperation {
   }
   /// One thread, which has not called sent() for the chunk yet: waits until `count` others have,
   /// and sees what they have stored. False: given up, as of all waits.
-  __device__ __forceinline__ bool wait_for_senders(int to, int chunk, unsigned count) const {
+  __device__ __forceinline__ bool wait_until_stored(int to, int chunk, unsigned count) const {
     const volatile unsigned* const there = counter(to, 2 + chunk);
     // After an operation that was given up a counter may be anything until the memory is reset.
     while (*there < count) {

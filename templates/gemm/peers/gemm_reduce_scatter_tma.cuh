@@ -177,7 +177,7 @@ __device__ __forceinline__ void send_sums(Sender& sender, const PeerOperation<c.
     for (int chunk = 0; chunk < c.chunks && chunk * high < p.m; ++chunk) {
       const int begin = chunk * high, rows = min(high, p.m - begin);
       const unsigned threads = storing_threads<c, t>(p, chunk, of_tile);
-      if (!operation.wait_for_senders(to, chunk, threads)) return;
+      if (!operation.wait_until_stored(to, chunk, threads)) return;
       hopper::publish_global();  // bulk copies read what others have written
       sender.send(output.sent_rows(to, begin), output.waiting_rows(to, begin),
                   (rows + 15) / 16 * output.strip_bytes(), c.senders, index);

@@ -76,7 +76,8 @@ TEST_CASE("after a window and after a slice there is a pause", "[runtime][backgr
   CHECK(t.times.begin());
 }
 
-TEST_CASE("who waits to measure sleeps until something changes", "[runtime][background]") {
+TEST_CASE("a thread that waits to measure sleeps until something changes",
+          "[runtime][background]") {
   using std::chrono::milliseconds;
   constexpr auto never = runtime::Clock::time_point::max();
   MeasuringTimes times(0);

@@ -171,7 +171,7 @@ TEST_CASE("a process that has ended leaves neither a descriptor nor a zombie",
   CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
 }
 
-TEST_CASE("a killed process that cannot be reaped yet is not waited for by who looks",
+TEST_CASE("a look at a killed process that cannot be reaped yet does not wait for it",
           "[processes][child]") {
   Scripts scripts;
   ChildProcess process(scripts.script("exec sleep 1000"));
