@@ -9,12 +9,6 @@ using namespace host_test;
 
 namespace {
 
-/// A product's k lies here in weights, by column of C.
-std::size_t weight_row(bool stacked, int column, bool up, int n) {
-  const int row = stacked ? column + (up ? n : 0) : column / 8 * 16 + column % 8 + (up ? 8 : 0);
-  return std::size_t(row);
-}
-
 class GatedGemm {
  public:
   GatedGemm(const GemmTma& c, bool stacked)
@@ -28,7 +22,7 @@ class GatedGemm {
   void check(int m, int n, int k) const {
     CAPTURE(text_of(c_), stacked_, m, n, k);
     REQUIRE(c_.fits());
-    const int product = (n + 7) / 8 * 16, rows = stacked_ ? 2 * n : product;
+    const int product = gated_columns(n), rows = stacked_ ? 2 * n : product;
     const auto depth = std::size_t(k), width = std::size_t(n);
     const auto a = random_bf16(std::size_t(m) * depth, 3);
     auto w = random_bf16(std::size_t(rows) * depth, 4);
@@ -38,7 +32,7 @@ class GatedGemm {
       for (int j = 0; j < n; ++j) {
         float sums[2] = {};
         for (int up = 0; up < 2; ++up) {
-          const std::size_t row = weight_row(stacked_, j, up != 0, n);
+          const std::size_t row = gated_row(stacked_, std::size_t(j), up != 0, width);
           used[row] = true;
           for (std::size_t l = 0; l < depth; ++l)
             sums[up] += from_bf16(a[std::size_t(i) * depth + l]) * from_bf16(w[row * depth + l]);
