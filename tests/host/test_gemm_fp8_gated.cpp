@@ -87,8 +87,7 @@ TEST_CASE("gated GEMMs of 8-bit floats for Hopper scale each sum of gate and up"
   const Fp8GatedGemm stacked(gated_of(kSumsExact, kFp8PairsTogether, 128, 64, 2, 1, 1), true);
   for (const auto& [m, n, k] : {std::array{150, 72, 272}, {1, 8, 16}, {130, 200, 128}})
     stacked.check(m, n, k);
-  const Fp8GatedGemm swapped(gated_of(kSumsFast, kFp8PairsTogether, 64, 24, 1, 1, 1, true),
-                             false);
+  const Fp8GatedGemm swapped(gated_of(kSumsFast, kFp8PairsTogether, 64, 24, 1, 1, 1, true), false);
   for (const auto& [m, n, k] : {std::array{20, 72, 272}, {1, 5, 16}, {60, 203, 128}})
     swapped.check(m, n, k);
 }
@@ -106,8 +105,8 @@ TEST_CASE("gated GEMMs of 8-bit floats for Hopper: each schedule, cluster and wa
   for (const bool stacked : {false, true}) {
     const Fp8GatedGemm split(gated_of(kSumsExact, kFp8PairsTogether, 64, 16, 1, 1, 1, true, 2),
                              stacked);
-    const Fp8GatedGemm parts(
-        gated_of(kSumsFast, kFp8PairsTogether, 128, 8, 1, 1, 1, true, 1, 3), stacked);
+    const Fp8GatedGemm parts(gated_of(kSumsFast, kFp8PairsTogether, 128, 8, 1, 1, 1, true, 1, 3),
+                             stacked);
     const Fp8GatedGemm later(
         gated_of(kSumsExact, kFp8PairsTogether, 64, 16, 1, 1, 1, true, 1, 2, true), stacked);
     for (const auto& [m, n, k] : {std::array{20, 72, 400}, {3, 136, 528}}) {

@@ -86,8 +86,7 @@ static_assert(kHalvedSwapped.halved() && kHalvedSwapped.fits());
 
 TEST_CASE("gated GEMMs of 8-bit floats for Hopper leave as such with one scale",
           "[host][gemm_tma]") {
-  const Fp8GatedFp8Gemm rows(gated_of(kToFp8Exact, kToFp8Together, 128, 64, 2, 1, 1), true,
-                             false);
+  const Fp8GatedFp8Gemm rows(gated_of(kToFp8Exact, kToFp8Together, 128, 64, 2, 1, 1), true, false);
   const Fp8GatedFp8Gemm blocks(gated_of(kToFp8Scaled, kToFp8Together, 128, 96, 2, 1, 1), false,
                                false);
   for (const auto& [m, n, k] : {std::array{150, 72, 256}, {1, 8, 128}, {70, 400, 384}})
@@ -95,8 +94,8 @@ TEST_CASE("gated GEMMs of 8-bit floats for Hopper leave as such with one scale",
       rows.check(m, n, k, offset);
       blocks.check(m, n, k, offset);
     }
-  const Fp8GatedFp8Gemm swapped(gated_of(kToFp8Fast, kToFp8Together, 64, 24, 1, 1, 1, true),
-                                false, false);
+  const Fp8GatedFp8Gemm swapped(gated_of(kToFp8Fast, kToFp8Together, 64, 24, 1, 1, 1, true), false,
+                                false);
   for (const auto& [m, n, k] : {std::array{20, 72, 272}, {1, 5, 16}, {60, 203, 128}})
     swapped.check(m, n, k);
 }
@@ -130,10 +129,10 @@ TEST_CASE(
   for (const Fp8GatedFp8Gemm& gemm : gemms)
     for (const auto& [m, n, k] : {std::array{150, 272, 384}, {70, 200, 128}}) gemm.check(m, n, k);
   for (const bool stacked : {false, true}) {
-    const Fp8GatedFp8Gemm split(
-        gated_of(kToFp8Scaled, kToFp8Together, 64, 16, 1, 1, 1, true, 2), stacked, false);
-    const Fp8GatedFp8Gemm parts(
-        gated_of(kToFp8Exact, kToFp8Together, 128, 8, 1, 1, 1, true, 1, 3), stacked, false);
+    const Fp8GatedFp8Gemm split(gated_of(kToFp8Scaled, kToFp8Together, 64, 16, 1, 1, 1, true, 2),
+                                stacked, false);
+    const Fp8GatedFp8Gemm parts(gated_of(kToFp8Exact, kToFp8Together, 128, 8, 1, 1, 1, true, 1, 3),
+                                stacked, false);
     for (const auto& [m, n, k] : {std::array{20, 72, 512}, {3, 136, 384}}) {
       split.check(m, n, k);
       parts.check(m, n, k);
