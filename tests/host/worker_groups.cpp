@@ -488,8 +488,14 @@ int main(int argc, char** argv) {
   std::map<std::string, std::string> options;
   for (std::size_t i = 0; i + 1 < words.size(); i += 2) options[words[i]] = words[i + 1];
   on_gpus = options["--device"] == "cuda";
-  const int gpus = on_gpus ? runtime::probe_cuda().devices : 0;
-  if (on_gpus ? gpus < 2 : !codegen::host_compiler_problem().empty()) return 77;
+  const runtime::CudaProbe cuda = on_gpus ? runtime::probe_cuda() : runtime::CudaProbe{};
+  const int gpus = cuda.devices;
+  std::string missing = on_gpus ? cuda.reason : codegen::host_compiler_problem();
+  if (gpus == 1) missing = "two GPUs are needed, one is here";
+  if (!missing.empty()) {
+    std::printf("skipped: %s\n", missing.c_str());
+    return 77;
+  }
   const fs::path worker = runtime::worker_options({}).executable;
   for (const fs::path& program : {worker, on_gpus ? worker : odd_worker()})
     if (!fs::exists(program)) {  // then all would run in the ranks' own processes, and end them

@@ -194,7 +194,7 @@ int main(int argc, char** argv) try {
   const auto nccl = nccl_place();
   if (const std::string problem = kiln::codegen::host_compiler_problem();
       !nccl && !problem.empty()) {
-    std::fprintf(stderr, "skipped: %s\n", problem.c_str());
+    std::printf("skipped: %s\n", problem.c_str());
     return 77;
   }
   if (argc < 2) return 0;
