@@ -1,5 +1,5 @@
 // What devices share whose memory is the host's, and whose work is done when the call returns: the
-// host, recorded spaces and functions.
+// host and recorded spaces.
 #pragma once
 
 #include <cstddef>

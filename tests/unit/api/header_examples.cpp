@@ -491,8 +491,9 @@ void types() {
 
 void workload(kiln::Kernel<VectorAdd, Elementwise, void(float*, const float*, const float*, int)>& kernel) {
   kernel.workload = [](const Elementwise& p, kiln::Workload& w) {
-    w.output<float>(p.n).input<float>(p.n).input<float>(p.n).scalar<int>(p.n);  // in signature
-  };                                                                            // order
+    // in the order of the signature
+    w.output<float>(p.n).input<float>(p.n).input<float>(p.n).scalar<int>(p.n);
+  };
 }
 
 }  // namespace header_examples
