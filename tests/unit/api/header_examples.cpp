@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kiln/cli.hpp"
+#include "kiln/detail/untyped_kernel.hpp"
 #include "kiln/kiln.hpp"
 
 // clang-format off
@@ -497,5 +498,21 @@ void workload(kiln::Kernel<VectorAdd, Elementwise, void(float*, const float*, co
 }
 
 }  // namespace header_examples
+
+namespace kiln {
+
+template <class T>
+using VectorAddKernel = Kernel<VectorAdd, Elementwise, void(T*, const T*, int)>;
+template <class T>
+void add_on_host(T*, const T*, int) {}
+
+void untyped_kernel(const Space<VectorAdd, Elementwise>& space) {
+  detail::UntypedKernel<VectorAdd, Elementwise> add{{.name = "vector_add", .space = space}};
+  add.computed_by(add_on_host<float>);
+  add.definition();
+  add.typed<VectorAddKernel<float>>([](float*, const float*, int n) { return Elementwise{n}; });
+}
+
+}  // namespace kiln
 
 int main() {}
