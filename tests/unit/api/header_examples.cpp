@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "kiln/cli.hpp"
-#include "kiln/detail/untyped_kernel.hpp"
 #include "kiln/kiln.hpp"
 
 // clang-format off
@@ -92,8 +91,7 @@ void cache() {
 inline void begin_capture(kiln::Stream) {}
 inline kiln::InstantiatedGraph end_capture(kiln::Stream) { return {}; }
 inline void model(kiln::Stream) {}
-template <class F>
-void tune(F&) {}
+template <class F> void tune(F&) {}
 inline void wait_for_requests() {}
 void background(kiln::Runtime& runtime) {
   auto window = runtime.window({.max_seconds = 2});  // the GPU has nothing urgent to do
@@ -498,21 +496,5 @@ void workload(kiln::Kernel<VectorAdd, Elementwise, void(float*, const float*, co
 }
 
 }  // namespace header_examples
-
-namespace kiln {
-
-template <class T>
-using VectorAddKernel = Kernel<VectorAdd, Elementwise, void(T*, const T*, int)>;
-template <class T>
-void add_on_host(T*, const T*, int) {}
-
-void untyped_kernel(const Space<VectorAdd, Elementwise>& space) {
-  detail::UntypedKernel<VectorAdd, Elementwise> add{{.name = "vector_add", .space = space}};
-  add.computed_by(add_on_host<float>);
-  add.definition();
-  add.typed<VectorAddKernel<float>>([](float*, const float*, int n) { return Elementwise{n}; });
-}
-
-}  // namespace kiln
 
 int main() {}

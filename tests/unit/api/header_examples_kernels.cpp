@@ -1,4 +1,5 @@
-// The examples of the shipped kernels' headers, as in header_examples.cpp.
+// The examples of the shipped kernels' headers, and of kernels whose types have no signature, as in
+// header_examples.cpp.
 #include <memory>
 #include <span>
 
@@ -219,5 +220,29 @@ void small_spaces(kiln::Runtime& runtime, const kiln::Values& problem, const kil
 }
 
 }  // namespace header_examples
+
+// kiln/detail/untyped_kernel.hpp
+namespace kiln::untyped {
+struct VectorAdd { int block; };
+struct Elementwise { int n; };
+}  // namespace kiln::untyped
+KILN_CONFIG(kiln::untyped::VectorAdd, block)
+KILN_PROBLEM(kiln::untyped::Elementwise, n)
+
+namespace kiln::untyped {
+
+template <class T>
+using VectorAddKernel = Kernel<VectorAdd, Elementwise, void(T*, const T*, int)>;
+template <class T>
+void add_on_host(T*, const T*, int) {}
+
+void untyped_kernel(const Space<VectorAdd, Elementwise>& space) {
+  detail::UntypedKernel<VectorAdd, Elementwise> add{{.name = "vector_add", .space = space}};
+  add.computed_by(add_on_host<float>);
+  add.definition();
+  add.typed<VectorAddKernel<float>>([](float*, const float*, int n) { return Elementwise{n}; });
+}
+
+}  // namespace kiln::untyped
 
 int main() {}
