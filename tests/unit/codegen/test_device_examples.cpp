@@ -16,6 +16,6 @@ TEST_CASE("the examples of device headers compile", "[codegen][nvrtc]") {
   Source examples = kernel(text.str(), "kernel");
   examples.steps = {"exchange", "gemm<SplitK{false}, float>", "copy<SplitK{false}, float>",
                     "copy<SplitK{true}, float>", "staged"};
-  examples.include_dirs = {kiln::templates_dir().string()};
+  examples.include_dirs = {kiln::include_dir().string(), kiln::templates_dir().string()};
   must_compile(examples, "sm_90a");
 }
