@@ -232,7 +232,7 @@ std::unique_ptr<ProblemBench> KernelMaker::make_bench(std::span<const std::int64
         warnings_.push_back(
             format("candidates run in this process, not in a worker: {}", error.what()));
     }
-  return std::make_unique<DrawsBench>(kernel_, problem, device_, seed);
+  return std::make_unique<DrawsBench>(kernel_, problem, device_, seed, find_call_);
 }
 
 std::vector<KernelData> KernelMaker::take_drawn() {
@@ -286,15 +286,16 @@ TrialBench& KernelMaker::bench() {
   make_kept();
   if (!isolated_)  // a worker's bench draws its own, and waits for no others
     if (std::vector<KernelData> drawn = take_drawn(); !drawn.empty()) {
-      bench_ = std::make_unique<DrawsBench>(std::move(drawn), device_);
+      bench_ = std::make_unique<DrawsBench>(std::move(drawn), device_, find_call_);
       reference_tried_ = false;
       return *bench_;
     }
   const bool last = kept_ > 0 && !memory_;
   const bool expected = !draws_.empty() && draws_.front().expected;
-  bench_ = draws_.empty() || isolated_ ? make_bench(problem_, seed_)
-                                       : std::make_unique<DrawsBench>(
-                                             last ? std::move(draws_) : copies_of(draws_), device_);
+  bench_ = draws_.empty() || isolated_
+               ? make_bench(problem_, seed_)
+               : std::make_unique<DrawsBench>(last ? std::move(draws_) : copies_of(draws_), device_,
+                                              find_call_);
   // What is kept of it is what the reference has given, wherever that ran.
   reference_tried_ = kept_ > 0 && expected;
   if (last) draws_.clear();
