@@ -112,7 +112,7 @@ class Builder {
     shipped,  ///< those of read-only roots, for this very target
     any       ///< also those of the writable store, and those of other targets that run on this one
   };
-  /// What a build is of. A view, for one build.
+  /// What is to be built. A view, for one build.
   struct Instance {
     const KernelDefinition& kernel;
     std::span<const std::int64_t> config;

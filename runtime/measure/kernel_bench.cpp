@@ -43,7 +43,7 @@ struct KernelBench::KernelRig final : Rig {
 KernelBench::KernelBench(std::shared_ptr<Device> device, DeviceWorkload& workload)
     : device_(std::move(device)), workload_(workload), stream_(device_->tuning_stream()) {}
 
-/// Of device memory, for the module alone.
+/// Bytes of device memory that the module takes by itself.
 std::uint64_t KernelBench::own_bytes(const codegen::Binary& binary) const {
   if (shares_cpu()) return 0;
   int stack = binary.resources.stack;

@@ -42,7 +42,7 @@ namespace {
 constexpr double kEstimatePart = 0.25;
 constexpr const char* kUnreached = "at least one rank did not get to it";
 
-/// One agreement: on what, from what, and what this rank saw meanwhile.
+/// One agreement: what it is about, what it starts from, and what this rank saw meanwhile.
 class TogetherRun {
  public:
   TogetherRun(Workshop& workshop, std::span<const TunableProblem> problems,
