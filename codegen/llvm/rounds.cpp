@@ -142,7 +142,8 @@ std::optional<Counter> as_counter(llvm::PHINode& phi, const llvm::Loop& loop) {
   return Counter{&phi, next, phi.getIncomingValueForBlock(loop.getLoopPreheader()), step};
 }
 
-// Accesses of memory in an order of its own, and everything that a thread may tell others by.
+// False for accesses of memory that must keep their order, and for all by which threads may
+// communicate.
 bool is_plain(Instruction& instruction, Strides& strides) {
   if (llvm::isa<llvm::AllocaInst>(instruction)) return false;
   if (Value* address = llvm::getLoadStorePointerOperand(&instruction)) {

@@ -14,8 +14,8 @@
 
 namespace kiln::templates {
 
-/// Of kernels whose thread blocks take tiles. More blocks than a launch may have are a problem that
-/// the launch is refused for.
+/// The launch of kernels whose thread blocks take tiles. A launch with more blocks than it may have
+/// is refused.
 inline Launch tile_launch(const RowConfig& c, double blocks) {
   constexpr double kMost = 4294967295.0;
   return {{static_cast<unsigned>(blocks < kMost ? blocks : kMost)},

@@ -87,7 +87,7 @@ class ExpertSender {
     const unsigned piece = loads_++ % kPieces;
     if (lane_ == piece) row_ = row, part_ = part;
     if (lane_ == 0) {
-      // What the piece had before has left, once all but the last kAhead - 1 stores have.
+      // The piece is free once all stores but the last kAhead - 1 have read their data.
       hopper::wait_stores_read<kAhead - 1>();
       full_[piece].arrive_expect(bytes(part));
       hopper::load_bytes(ring_ + piece * Ring::kPieceBytes, from + part, bytes(part), full_[piece]);
