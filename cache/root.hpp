@@ -16,8 +16,7 @@
 
 namespace kiln::cache {
 
-/// Safe from any number of threads. Damaged entries are not found; nothing is thrown but
-/// std::bad_alloc.
+/// Safe from any number of threads. Damaged entries are not found; only bad_alloc is thrown.
 class Root {
  public:
   virtual ~Root() = default;

@@ -22,8 +22,7 @@ class Roots {
   /// means.
   explicit Roots(const StoreOptions& options);
 
-  /// The roots that can be used. The first call opens them, and logs a warning for each that
-  /// cannot.
+  /// The usable roots. The first call opens them, and logs a warning for each that cannot.
   const std::vector<std::unique_ptr<Root>>& usable();
   /// Why the others cannot.
   std::vector<std::string> problems();

@@ -35,7 +35,7 @@ inline std::size_t shapes_to_test(std::size_t all) {
   return asked == 0 ? all : std::min(asked, all);
 }
 
-/// m, n and k of so many GEMMs, each once: tokens from 1 to 8192, and the widths of transformers.
+/// m, n and k of `count` GEMMs, each once: tokens from 1 to 8192, and the widths of transformers.
 /// The same ones in each process, so that the first few of them are of all sizes.
 inline std::vector<std::array<int, 3>> gemm_shapes(std::size_t count) {
   constexpr std::array kWidths{512,  1024, 1536, 2048, 2560, 3072,  3584,

@@ -85,7 +85,7 @@ void compile_first(const std::string& device, const std::vector<Turns<T>>& all) 
   for (unsigned i = 0; i < std::min(cores, 16U); ++i)
     threads.emplace_back([&] {
       for (std::size_t at = next++; at < all.size(); at = next++)
-        // What fails here fails again where it is launched, and is reported there.
+        // A failure here comes again at the launch, where it is reported.
         on_peers(
             {device}, all[at].bytes,
             [&](const Runtime& runtime, SymmetricMemory& memory, auto) {
@@ -95,7 +95,7 @@ void compile_first(const std::string& device, const std::vector<Turns<T>>& all) 
     });
 }
 
-/// A round of each, in turns, with ranks that come late. `most`: by so many microseconds.
+/// A round of each, in turns, with ranks that come late. `most`: at most this many us.
 template <class T>
 void run_turns(const Runtime& runtime, const SymmetricMemory& memory,
                const std::vector<RepeatedOperation<T>>& turns, int rounds, int most,

@@ -39,8 +39,8 @@ constexpr int kRetryGrowth = 4;
 constexpr double kMostSlices = 1 << 20;
 /// Time between two checks whether a problem's launchable is in use.
 constexpr std::chrono::milliseconds kUntilInUse{5};
-/// Where the program never gives the time for finals, the best so far is used after so many
-/// attempts.
+/// Attempts at finals after which the best so far is used, where the program never gives the time
+/// for finals.
 constexpr int kMostFinals = 8;
 
 /// Lowers that of this thread alone, on systems where threads have priorities of their own.

@@ -59,7 +59,7 @@ class Builder {
   };
 
   /// @param threads that builds may use; 0: the cores that this process may use, divided by
-  /// `sharing` where so many processes share them
+  /// `sharing` where that many processes share them
   Builder(std::shared_ptr<cache::Store> store, MakeCompiler make_compiler, LogSink log,
           unsigned threads, Access access = Access::compile,
           std::shared_ptr<Telemetry> telemetry = std::make_shared<Telemetry>(),

@@ -82,8 +82,7 @@ class TrialBench {
   /// Computes what is right, where a reference tells. verify() does so itself; a caller that has
   /// to wait for something else calls this before. @throws what the reference throws
   virtual void expect() {}
-  /// True if verify() needs one launch; otherwise two launches of the first trial define what is
-  /// right.
+  /// True if verify() needs one launch; else two launches of the first trial define what is right.
   virtual bool knows_results() const noexcept = 0;
 
   virtual std::variant<std::shared_ptr<Rig>, Refusal> load(const Trial& trial) = 0;

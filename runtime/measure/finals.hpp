@@ -23,7 +23,7 @@ struct FinalsOptions {
   bool overlap_launches = false;  ///< as in a race
   bool graph_replay = true;
   TimeLimit deadline{};  ///< no round begins that would not end before it, going by the longest
-  /// Leaves the device without work for so many seconds. Null: the final never pauses.
+  /// Leaves the device without work for `seconds`. Null: the final never pauses.
   std::function<void(double seconds)> rest{};
 };
 

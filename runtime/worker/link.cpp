@@ -26,7 +26,7 @@ constexpr int kStarts = 3;
 constexpr double kPause = 0.1;  ///< seconds, between them
 constexpr std::uint64_t kLeastMemory = std::uint64_t{256} << 20,
                         kUsualMemory = std::uint64_t{2} << 30;
-/// Trials that ended a worker, but not the next one. After so many there is no other worker: a
+/// Trials that ended a worker, but not the next one. After this many there is no other worker: a
 /// tuning must end, whatever kills its workers.
 constexpr std::size_t kMostExcused = 50;
 /// Seconds: for what should have been answered before.

@@ -39,8 +39,8 @@ void make_keys(const fs::path& secret, const fs::path& open) {
   ::chmod(secret.c_str(), 0600);
 }
 
-/// What a release job ships: three instances for a target, and a record. With `wrong` their code is
-/// another, under the right keys.
+/// What a release job ships: three instances for a target, and a record. With `wrong`, other code
+/// lies under the right keys.
 void ship(Trial& trial, const fs::path& bundle, const Target& target, const fs::path& secret = {},
           bool wrong = false) {
   const TemporaryDirectory root;

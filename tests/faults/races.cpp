@@ -95,14 +95,14 @@ class Arena {
     }
     trial.kept(false, "the evictor took what had just been put");
   }
-  /// Of every entry there is, found means right.
+  /// Every entry that is found must be right.
   void read(Trial& trial, cache::Store& store) const {
     for (unsigned i = 0; i < kRewritten; ++i)
       if (const auto found = store.find(rewritten_[i]))
         trial.right(proves_itself(i, *found), "a torn entry was read");
     trial.right(store.stats().damaged == 0, "a reader saw a damaged entry");
   }
-  /// The same of the fillers, without using them: that would make them young.
+  /// The same for the fillers, without using them, which would make them young.
   void read_fillers(Trial& trial, unsigned seed) const {
     for (unsigned i = 0; i < kFillers; ++i) {
       const Key key = make_key("f" + std::to_string(seed) + "." + std::to_string(i));

@@ -56,8 +56,8 @@ struct Tally {
 /// Thrown by Trial::skip.
 struct Skipped {};
 
-/// Of one fault. All of it may be called in any of the fault's processes and threads, next() in one
-/// at a time.
+/// The trials of one fault. All functions may be called in any of the fault's processes and
+/// threads, next() in one at a time.
 class Trial {
  public:
   Trial(int number, Tally& tally, double seconds);

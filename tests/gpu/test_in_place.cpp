@@ -26,8 +26,8 @@ namespace {
 
 constexpr int kElements = 1000;
 constexpr double kMicro = 1e-6;
-constexpr int kWrong = 20;  ///< the fastest waits so many microseconds, and adds two
-/// Of a kernel that waits 100 us or more; nothing that events add is as much.
+constexpr int kWrong = 20;  ///< microseconds that the fastest waits; it adds two
+/// Slack for a kernel that waits 100 us or more; events add less than this.
 constexpr double kSlack = 40 * kMicro;
 
 /// Waits MICROS + more microseconds, then y[i] += 1.

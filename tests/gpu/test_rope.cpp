@@ -44,7 +44,7 @@ kiln::Runtime untuned() {
 
 constexpr int kTokens = 37, kQ = 6, kKv = 2, kMaxPosition = 100, kBlocks = 7, kBlock = 8;
 
-/// Of all tokens, with some that are nowhere.
+/// Places of all tokens, some of which are out of range.
 std::vector<std::int64_t> strewn(int below) {
   constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max();
   std::vector<std::int64_t> values;

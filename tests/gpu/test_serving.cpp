@@ -82,7 +82,7 @@ class HostWords {
   HostWords(const HostWords&) = delete;
   HostWords& operator=(const HostWords&) = delete;
 
-  /// As kernels see it: addresses are the same on both sides.
+  /// The address is the same for kernels and for the host.
   int* data() const { return words_; }
   int get(Word word) const { return std::atomic_ref(words_[word]).load(); }
   void set(Word word, int value) const { std::atomic_ref(words_[word]).store(value); }
@@ -275,7 +275,7 @@ TEST_CASE("a kernel that waits for the host sees its flag at once while Kiln wor
     spin(program.stream, words.data(), static_cast<const int*>(go.data()), kMostSpinning);
     REQUIRE(words.wait_for(HostWords::started));
   };
-  // What is launched for the first time may have to be loaded, which is not what is looked at.
+  // A first launch may have to load its kernel, which is not what this test looks at.
   REQUIRE(set_go(0, other) == CUDA_SUCCESS);
   launch();
   words.set(HostWords::go, 1);

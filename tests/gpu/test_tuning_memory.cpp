@@ -68,7 +68,7 @@ struct Tenant {
   }
 };
 
-/// y = 2 x by way of so many MiB of scratch.
+/// y = 2 x by way of `scratch` MiB of scratch.
 KernelDefinition twice_by_scratch() {
   KernelDefinition k = twice();
   k.name = "twice_by_scratch";

@@ -1,4 +1,4 @@
-// One process's tuner on the host, without a store, whose worker is as a test asks.
+// A tuner of one process on the host, without a store, with the worker that a test asks for.
 #pragma once
 
 #include <memory>

@@ -15,9 +15,9 @@
 
 namespace kiln::templates {
 
-/// A rank's rows go to another rank in so many pieces at most. Each piece has a flag, and a counter
-/// of the warps that have sent their part of it, or left it to be sent. Two more are for operations
-/// and for blocks.
+/// A rank's rows go to another rank in at most this many pieces. Each piece has a flag, and a
+/// counter of the warps that have sent their part of it, or left it to be sent. Two more are for
+/// operations and for blocks.
 inline constexpr int kPeerGemmChunks = 8;
 inline constexpr unsigned kPeerGemmFlags = 2 + kPeerGemmChunks;
 

@@ -39,7 +39,7 @@ inline void check_peers(const PeerGemmProblem& p) {
 }
 
 /// Elements that ranks share of [parts][m][columns], with as many rows as `m` is tuned as, in whole
-/// boxes of so many rows and columns. Symmetric memory is never empty.
+/// boxes of `box_rows` x `box_columns`. Symmetric memory is never empty.
 inline std::size_t peer_gemm_elements(int m, int columns, int parts, int box_rows = 1,
                                       int box_columns = 1) {
   const auto whole = [](int size, int box) {
@@ -163,9 +163,8 @@ inline double peer_gemm_cost(const PeerGemm& c, const PeerGemmProblem& p, double
   return std::max(multiplying, sending + multiplying / p.ranks / c.chunks) + kMeetingSeconds / 2;
 }
 
-/// Among configs of two launches, the one with the GEMM that is expected to be fastest; none: the
-/// space's default. So ranks that tune always measure what they would do without communicating
-/// kernels.
+/// The config of two launches whose GEMM is expected to be fastest; none: the space's default. So
+/// ranks that tune always measure what they would do without communicating kernels.
 template <class T>
 std::optional<PeerGemm> peer_gemm_default(const PeerGemmProblem& p, const DeviceLimits& d) {
   std::optional<PeerGemm> best;

@@ -79,7 +79,7 @@ void add_vectors(const kiln::Runtime& runtime, Server& server, int rounds) {
     }
 }
 
-/// By its name, as an engine does that reads its kernels off a list.
+/// Makes a kernel by its name, as an engine does that reads its kernels off a list.
 void add_residuals(const kiln::Runtime& runtime, Server& server, int rounds) {
   const auto add = runtime.tuned(kiln::shipped_kernels().make("residual_add", "f32"));
   const int hidden = 1024;

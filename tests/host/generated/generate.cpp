@@ -99,7 +99,7 @@ class Generator {
     }
     return binary(arithmetic(), equal(depth - 1), equal(depth - 1));
   }
-  // A value made of what is at hand: variables, and the element that `counter` is at.
+  // An expression over what is at hand: variables, and the element that `counter` is at.
   Expression simple(std::uint32_t counter, int depth) {
     if (depth > 0 && below(4)) {
       return binary(arithmetic(), simple(counter, depth - 1), simple(counter, depth - 1));
