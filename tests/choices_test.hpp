@@ -71,7 +71,7 @@ class SideBySide {
   explicit SideBySide(std::shared_ptr<runtime::Device> device)
       : device_(std::move(device)), flush_(device_) {}
 
-  /// So many copies of `bytes` are worth having.
+  /// The number of copies of `bytes` that are worth having.
   std::size_t copies_of(std::size_t bytes) const {
     const auto cache =
         static_cast<std::size_t>(std::max<std::int64_t>(device_->info().limits.l2_bytes, 0));

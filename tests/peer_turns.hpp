@@ -57,7 +57,7 @@ Turns<T> gemm_turns(templates::PeerGemmProblem p, MaybeConfig gather = nullptr,
           }};
 }
 
-/// What brings tokens to their experts, then what brings sums back.
+/// The operation that brings tokens to their experts, then the one that brings sums back.
 template <class T>
 Turns<T> experts_turns(templates::ExpertsProblem p, Routing routing, MaybeConfig gather = nullptr,
                        MaybeConfig combine = nullptr) {

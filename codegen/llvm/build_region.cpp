@@ -43,7 +43,7 @@ class RegionBuilder {
   }
 
  private:
-  // This region and those behind its pauses, each in front of all that it comes from.
+  // Lists this region and those behind its pauses, each before the parts that lead to it.
   void find_parts(unsigned part) {
     if (!seen_.insert(part).second) return;
     for (unsigned stop : kernel_.regions[part].stops) {

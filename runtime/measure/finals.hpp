@@ -12,7 +12,7 @@
 namespace kiln::runtime {
 
 struct FinalsOptions {
-  double seconds = 2.0;          ///< wall time to spend at most, but for a least number of rounds
+  double seconds = 2.0;          ///< most wall time, unless the least number of rounds takes longer
   double tie_band = 0.005;       ///< relative: closer than this is a tie, whatever samples say
   std::size_t must_beat = 1;     ///< leading finalists that only a certainly faster one replaces
   double least_seconds = 0.3;    ///< machines have slow spells: nothing is certain earlier

@@ -214,7 +214,7 @@ Candidate BenchTrials::measure_in_step(std::size_t problem, const Values& config
     if (candidate) return *std::move(candidate);
   }
   Candidate candidate;
-  // Data and binary, too: what fails here ends what the others wait for.
+  // This includes data and binary: a failure here ends what the other ranks wait for.
   const auto measure = [&] {
     get_ready_for_steps(problem);
     TrialMaker& maker = *makers_[problem];

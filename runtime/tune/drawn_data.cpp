@@ -11,8 +11,8 @@ namespace kiln::runtime {
 
 namespace {
 
-/// A problem's data may take at most 1 / kParts of the available memory, because a bench is at work
-/// meanwhile, which has data of its own.
+/// Data are drawn only if the largest so far would fit into 1 / kParts of the available memory,
+/// because a bench with data of its own is at work meanwhile.
 constexpr std::int64_t kParts = 4;
 
 std::int64_t bytes_of(const std::vector<KernelData>& draws) {

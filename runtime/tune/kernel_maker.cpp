@@ -244,7 +244,7 @@ std::vector<KernelData> KernelMaker::take_drawn() {
   return {};
 }
 
-/// Twice for the results: arrays that are written have as many as they have data.
+/// Data of written arrays count twice, because their results take as many bytes.
 void KernelMaker::make_kept() {
   if (!memory_ || isolated_ || !draws_.empty()) return;
   std::vector<KernelData> made = take_drawn();

@@ -90,7 +90,7 @@ struct TuneOutcome {
   /// What this run has compiled to be measured: configs, and the keys' digests.
   std::vector<std::pair<Values, Digest>> compiled{};
   Ending ending = Ending::winner;
-  bool finals_begun = false;  ///< the search is over, but for them
+  bool finals_begun = false;  ///< the search is over except for them
 };
 
 /// Tunes one bucketed problem. The untuned config is measured first, then the default, which stays

@@ -104,7 +104,7 @@ void clock_moved(Trial& trial) {
           clock_offset = offset;
         live(trial, directory, bystanders);
       });
-      // And back again, for what was written meanwhile.
+      // The clock goes back again, for what was written meanwhile.
       live(trial, directory, bystanders);
     }
 

@@ -65,7 +65,7 @@ inline const std::vector<PeerGemm> kExpertCombines{
 
 }  // namespace peer_configs
 
-/// What a program's cases compile, each once for all ranks and cases.
+/// The kernels that a program's cases compile, each once for all ranks and cases.
 inline const std::filesystem::path& store_of_program() {
   static const TemporaryDirectory folder;
   static const std::filesystem::path store = folder.path() / "store";

@@ -203,7 +203,7 @@ TEST_CASE("a function that launches is timed by the device, and undone", "[gpu][
       .problem = [](float*, int n) { return WaitProblem{n}; },
   };
   function.graph_replay = graph;
-  if (!graph) {  // what is put back before each call cannot be replayed
+  if (!graph) {  // data that are restored before each call cannot be replayed
     function.snapshot = [&](Stream stream, float*, int) {
       gpu.synchronize(stream);
       return [&y, kept = y.download()](Stream) { y.upload(kept); };

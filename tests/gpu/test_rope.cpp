@@ -65,7 +65,7 @@ void check_in_place(RopeOrder order, int width, int rotary, int gap) {
   const RopeStride row = (kQ + 2 * kKv) * width + gap, block = kBlock * kKv * width + gap;
   auto qkv = drawn<T>(static_cast<std::size_t>(kTokens * row), 1);
   auto k_cache = drawn<T>(static_cast<std::size_t>(kBlocks * block), 2), v_cache = k_cache;
-  // A row behind the last position's is no NaN.
+  // The row behind the last position's is not NaN.
   const auto table = drawn<float>(static_cast<std::size_t>((kMaxPosition + 1) * rotary), 3);
   const auto weight = drawn<T>(static_cast<std::size_t>(width), 4);
   const auto positions = strewn(kMaxPosition), slots = strewn(kBlocks * kBlock);

@@ -144,7 +144,7 @@ constexpr double kOneSample = 100e-6;
 constexpr double kNoise = 20e-6;
 constexpr int kProblems = 40;
 
-/// What this share of the values do not exceed.
+/// The value that this share of the values do not exceed.
 double within(std::vector<double> values, double share) {
   std::ranges::sort(values);
   return values.at(
@@ -174,7 +174,7 @@ std::uint64_t measured_candidates(const Runtime& gpu) {
   return found == candidates.end() ? 0 : found->second;
 }
 
-/// Launches 1,000 times a second for so long, while the background has other problems to tune or
+/// Launches 1,000 times a second for `seconds`, while the background has other problems to tune or
 /// none.
 Load serve(const Program& program, RuntimeOptions options, bool others, double seconds) {
   options.mode = Mode::background;

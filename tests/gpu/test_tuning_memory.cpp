@@ -118,7 +118,7 @@ TEST_CASE("a tuning leaves the program its memory", "[gpu][serving][slow]") {
   const auto kernel = templates::gemm_kernel<bfloat16>();
   const auto gemm = gpu.tuned(kernel);
   const auto by_scratch = gpu.tuned(twice_by_scratch());
-  // The driver takes now what it takes once.
+  // The driver takes now the memory that it takes only once.
   gemm.tune({256, 256, 256}, {.max_evaluations = 4});
   const auto taken = take_all_but(program, kLeft);
   const std::size_t there = free_bytes(*program.driver);

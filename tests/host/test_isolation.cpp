@@ -82,7 +82,7 @@ const std::vector<Expected> kExpected = {
 
 TEST_CASE("a candidate that faults costs its worker alone", "[host][isolation]") {
   const TemporaryDirectory folder;
-  std::ptrdiff_t descriptors = 0;  // once the compiler and the thread pool have theirs
+  std::ptrdiff_t descriptors = 0;  // once the compiler and the thread pool have their own
   for (const Expected& expected : kExpected) {
     CAPTURE(expected.mode);
     const auto begin = Clock::now();

@@ -212,7 +212,7 @@ struct GatedFp8Blocks : Product {
 
   __device__ __forceinline__ GatedFp8Blocks(const Product& product, float* to)
       : Product(product), scales(to) {}
-  /// Stores the scale of a row's block; `column`: of C.
+  /// Stores the scale of a block; `row`: of the product, `column`: of C.
   __device__ __forceinline__ void store_scale(float scale, long long row, long long column,
                                               const GemmShape<false>& shape) const {
     if (row < shape.m && column < shape.ldc)

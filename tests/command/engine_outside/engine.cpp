@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Small integers, whose sums and products are exact, another list for each `seed`.
+/// Small integers, whose sums and products are exact. Each `seed` gives another list.
 std::vector<float> numbers(std::size_t count, int seed) {
   std::vector<float> values(count);
   for (std::size_t i = 0; i < count; ++i) values[i] = float(int((i * 7 + seed * 13) % 17) - 8);

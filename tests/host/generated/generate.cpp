@@ -132,7 +132,7 @@ class Generator {
     out.push_back(std::move(loop));
     if (below(2)) assign(out, own_variable(), variable(counter));
   }
-  // Where a scan of the inputs starts: nothing that changes while it goes on, so that it ends.
+  // Where a scan of the inputs starts: a value that does not change during the scan, so it ends.
   Expression start() {
     switch (below(3)) {
       case 0:
