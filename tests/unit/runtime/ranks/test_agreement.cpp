@@ -224,7 +224,7 @@ TEST_CASE("unlike devices time the same candidates, and each kind keeps its own 
           "[ranks]") {
   auto all = inputs(4, 3);
   all[2].identity.device = all[3].identity.device = 7;
-  // Not for the others: it is of another device.
+  // Ranks on the other device must not use this record.
   all[0].problems[0].record = Record{{3, 2, 1}, 2};
   for (AgreementInput& in : all) in.store = 9;
   Job job(all);

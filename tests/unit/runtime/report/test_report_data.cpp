@@ -137,7 +137,7 @@ TEST_CASE("A default that cannot run, and a result without a winner", "[report]"
   CHECK(why(all["problems"][1]["results"][0], 0) == "not_tried");
   CHECK(data_of(Report())["problems"].empty());
 
-  // No weight counts of a problem without a winner: sums would be none.
+  // The weight of a problem without a winner does not count: sums would be no numbers.
   Report weighed = report_of({r, none});
   weighed.weigh("scale", {"float"}, Values{16, 1024}, 3);
   CHECK(data_of(weighed)["devices"][0]["weighted"] == false);
