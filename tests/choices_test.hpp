@@ -153,7 +153,8 @@ struct Comparison {
   }
 };
 
-/// Has `change` change the records in a store's folder. Returns how many it has changed, as it says.
+/// Has `change` change the records in a store's folder. Returns how many it has changed, as it
+/// says.
 inline std::size_t change_records(const std::filesystem::path& folder,
                                   const std::function<bool(nlohmann::json& record)>& change) {
   std::size_t changed = 0;

@@ -130,7 +130,8 @@ std::string check_wrap(const std::vector<std::string>& devices, const Turns<T>& 
   return thrown + findings.wrong();
 }
 
-/// The first rank alone comes to an operation, at each in turn: it ends by its deadline and says so, and the memory works again after a reset. Returns what is wrong.
+/// The first rank alone comes to an operation, at each in turn: it ends by its deadline and says
+/// so, and the memory works again after a reset. Returns what is wrong.
 template <class T>
 std::string check_gives_up(const std::vector<std::string>& devices, const Turns<T>& work,
                            double seconds, int rounds, const std::string& says) {

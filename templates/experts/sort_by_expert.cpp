@@ -121,8 +121,8 @@ void sort_reference(int* ends, int* tokens, int* places, const int* choices, int
   }
 }
 
-/// On the host: nanoseconds, of which a choice's match takes most, because lanes take turns at it. A
-/// GPU is left to the general model.
+/// On the host: nanoseconds, of which a choice's match takes most, because lanes take turns at it.
+/// A GPU is left to the general model.
 double sort_cost(const SortByExpert& c, const SortByExpertProblem& p, const DeviceLimits& d) {
   if (!d.on_host()) return std::numeric_limits<double>::quiet_NaN();
   const double blocks = c.grid(p.choices()), warps = blocks * c.warps();

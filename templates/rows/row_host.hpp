@@ -1,5 +1,5 @@
-// What the host halves of the kernels over rows share beside their space: what they are made of, and
-// what references are.
+// What the host halves of the kernels over rows share beside their space: what they are made of,
+// and what references are.
 #pragma once
 
 #include <cstddef>

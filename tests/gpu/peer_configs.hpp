@@ -15,8 +15,8 @@
 
 namespace kiln::test {
 
-/// The GPUs that are there, at most eight, a rank each. Their contexts stay until the program ends: making one takes longer
-/// than most rounds do.
+/// The GPUs that are there, at most eight, a rank each. Their contexts stay until the program ends:
+/// making one takes longer than most rounds do.
 inline std::vector<std::string> gpus() {
   static const runtime::CudaProbe cuda = runtime::probe_cuda();
   static const auto kept = [] {

@@ -1,4 +1,5 @@
-// What tests of GEMMs of ranks on the host share: ranks, and how the bodies for Hopper are emulated.
+// What tests of GEMMs of ranks on the host share: ranks, and how the bodies for Hopper are
+// emulated.
 #pragma once
 
 #include <algorithm>

@@ -54,8 +54,8 @@ __device__ __forceinline__ BlockScaledEpilogue<Call> with_block_scales(const Cal
   return {call, {a, b}};
 }
 
-/// The scales of one batch. Groups (gemm_grouped.hpp) are batches, each with a B of its own, and with
-/// an A of its own unless their rows follow each other.
+/// The scales of one batch. Groups (gemm_grouped.hpp) are batches, each with a B of its own, and
+/// with an A of its own unless their rows follow each other.
 template <bool batched>
 __device__ __forceinline__ BlockScaleArrays scales_of(BlockScaleArrays scales,
                                                       const GemmShape<batched>& shape, int batch) {

@@ -1,5 +1,6 @@
 // Part of gemm_tma.cuh: sums of 128 k that are multiplied with the scales of their blocks
-// (kiln/block_scales.hpp) and added in float. gemm_slices_scaled.cuh has the same for the body simt.
+// (kiln/block_scales.hpp) and added in float. gemm_slices_scaled.cuh has the same for the body
+// simt.
 #pragma once
 
 #include "../shared/gemm_epilogue.cuh"
