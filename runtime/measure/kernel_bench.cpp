@@ -48,7 +48,7 @@ KernelBench::KernelBench(std::shared_ptr<Device> device, DeviceWorkload& workloa
       find_call_(std::move(find_call)),
       stream_(device_->tuning_stream()) {}
 
-/// Of device memory, for the module alone.
+/// Bytes of device memory that the module takes by itself.
 std::uint64_t KernelBench::own_bytes(const codegen::Binary& binary) const {
   if (shares_cpu()) return 0;
   int stack = binary.resources.stack;

@@ -25,7 +25,7 @@ using kiln::detail::format;
 
 namespace {
 
-/// Of the data that a reference on the device is tried with.
+/// The seed of the data that a reference on the device is tried with.
 constexpr std::uint64_t kSmallSeed = 1;
 
 Trial trial_on(const ProblemBench& bench, const Values& config, const detail::LaunchPlan& plan,
@@ -164,7 +164,7 @@ void KernelMaker::give_up_workers(const std::string& why) {
 std::optional<Candidate> KernelMaker::measure_in_workers(const Values& config,
                                                          const TimingPolicy& timing) {
   if (!group_) return {};
-  // What fails on this rank alone, the others hear of.
+  // The others are told of what fails on this rank alone.
   std::optional<Trial> trial;
   std::exception_ptr edited;  // ends the tuning, once all are through with this candidate
   const auto unless_edited = [&](std::optional<Candidate> candidate) {
@@ -244,7 +244,7 @@ std::vector<KernelData> KernelMaker::take_drawn() {
   return {};
 }
 
-/// Twice for the results: arrays that are written have as many as they have data.
+/// Data of written arrays count twice, because their results take as many bytes.
 void KernelMaker::make_kept() {
   if (!memory_ || isolated_ || !draws_.empty()) return;
   std::vector<KernelData> made = take_drawn();
@@ -371,7 +371,7 @@ std::string KernelMaker::use_device_reference(std::span<const std::int64_t> smal
       return error.what();
     }
   };
-  // Of this code, this way to make data and this device.
+  // The key is of this code, this way to make data and this device.
   const Key key = record_key(kernel_, small, device_->info(), {.kernel = build.key.digest});
   std::string why = references_->verdict(key.digest, right_for_small);
   if (!why.empty()) return format("{}, for {}: {}", name, kernel_.describe_problem(small), why);

@@ -491,8 +491,8 @@ void types() {
 
 void workload(kiln::Kernel<VectorAdd, Elementwise, void(float*, const float*, const float*, int)>& kernel) {
   kernel.workload = [](const Elementwise& p, kiln::Workload& w) {
-    w.output<float>(p.n).input<float>(p.n).input<float>(p.n).scalar<int>(p.n);  // in signature
-  };                                                                            // order
+    w.output<float>(p.n).input<float>(p.n).input<float>(p.n).scalar<int>(p.n);  // in order
+  };
 }
 
 }  // namespace header_examples
