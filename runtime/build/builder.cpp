@@ -99,7 +99,7 @@ std::optional<Build> Builder::substitute(const Key& wanted, const std::optional<
     return !source || found.value(codegen::kKernelSourceField) == source_hex;
   };
   if (!source) {
-    // Any of them may be stale; if there are several, all but one are.
+    // Any of them may be stale; if there are several, all but one must be.
     std::set<std::string> sources;
     for (const Key& found : store_->portable_keys(EntryKind::binary, wanted.portable, where))
       sources.insert(found.value(codegen::kKernelSourceField));
@@ -244,7 +244,7 @@ codegen::CompileResult Builder::compile_counted(const Instance& instance,
   }
 }
 
-/// Whether the files behind a key are what they were: compilers read them later than the key was
+/// Whether the files behind a key are still the same: a compiler reads them after the key was
 /// made.
 bool Builder::is_still_of(const Key& key, const Instance& instance, codegen::Compiler& compiler) {
   try {

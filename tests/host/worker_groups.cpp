@@ -115,7 +115,7 @@ void end_with_worker(const fs::path& note) {
   }).detach();
 }
 
-/// What is to come of a candidate of a case. `says`: in its reason
+/// The expected outcome of a candidate of a case. `says`: in its reason
 struct Expected {
   CandidateStatus status = CandidateStatus::measured;
   std::string says{};

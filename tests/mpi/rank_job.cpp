@@ -156,7 +156,7 @@ class Kiln {
   std::vector<std::string> warnings_, notes_;
 };
 
-/// One byte in the midst of each record is another.
+/// Changes one byte in the middle of each record.
 void damage_records(const fs::path& store) {
   for (const auto& item : fs::recursive_directory_iterator(store)) {
     if (!item.is_regular_file() || item.path().string().find("/records") == std::string::npos)

@@ -490,8 +490,7 @@ void types() {
 
 void workload(kiln::Kernel<VectorAdd, Elementwise, void(float*, const float*, const float*, int)>& kernel) {
   kernel.workload = [](const Elementwise& p, kiln::Workload& w) {
-    // in the order of the signature
-    w.output<float>(p.n).input<float>(p.n).input<float>(p.n).scalar<int>(p.n);
+    w.output<float>(p.n).input<float>(p.n).input<float>(p.n).scalar<int>(p.n);  // in order
   };
 }
 

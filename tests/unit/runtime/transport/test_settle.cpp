@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Of this thread: a file system without hard links.
+/// If true, this thread's file system has no hard links.
 thread_local bool refuses_links = false;
 
 /// Ends that do not settle by themselves.
