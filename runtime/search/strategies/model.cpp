@@ -228,8 +228,8 @@ class Model final : public Strategy {
     choose_rows();
     std::vector<SurrogateSite> sites, all_sites;  // those that work, and all
     std::vector<double> values, fails;
-    std::vector<const Opinions*> told, comparable;
-    std::vector<double> compared;
+    std::vector<const Opinions*> told;
+    std::vector<bool> comparable;
     for (const std::size_t r : rows_) {
       const Result& result = results_[r];
       all_sites.push_back(result.site);
@@ -238,11 +238,10 @@ class Model final : public Strategy {
       sites.push_back(result.site);
       values.push_back(result.value);
       told.push_back(&result.opinions);
-      if (result.failed_earlier) continue;
-      comparable.push_back(&result.opinions);
-      compared.push_back(result.value);
+      comparable.push_back(!result.failed_earlier);
     }
-    weigh_hypotheses(comparable, compared);
+    const EarlierTasks::Told results{told, values, comparable};
+    if (!earlier_.empty()) earlier_.combine(results);
     const Standard usual = standardise(values, told, likely_);
 
     const bool fitted = times_.fit(sites, usual.values, random_);
@@ -252,6 +251,7 @@ class Model final : public Strategy {
          ++point)
       sites.push_back(site(*point));
     times_.posterior().condition(sites);
+    weigh_hypotheses(results);
     const bool failures = values.size() < rows_.size();
     if (failures) {
       failures_.fit(all_sites, fails, random_);
@@ -303,7 +303,7 @@ class Model final : public Strategy {
       squares = kExpectationWorth * doubt * doubt;
       count += kExpectationWorth;
       for (std::size_t i = 0; i < values.size(); ++i)
-        all.values[i] -= static_cast<double>((*told[i])[hypothesis]);
+        all.values[i] -= earlier_.expected(*told[i], hypothesis);
     }
     double centre = 0;
     if (!values.empty()) {
@@ -319,9 +319,13 @@ class Model final : public Strategy {
     return all;
   }
 
-  void weigh_hypotheses(std::span<const Opinions* const> told, std::span<const double> values) {
+  /// @pre the posterior is conditioned on the results
+  void weigh_hypotheses(const EarlierTasks::Told& results) {
     if (earlier_.empty()) return;
-    earlier_.weigh(told, values);
+    std::vector<double> squares;
+    for (std::size_t h = 0; h < earlier_.hypotheses().size(); ++h)
+      squares.push_back(times_.posterior().squares(earlier_.off_by(h, results)));
+    earlier_.weigh(squares, static_cast<std::size_t>(std::ranges::count(results.comparable, true)));
     const auto most =
         std::ranges::max_element(earlier_.hypotheses(), {}, &EarlierTasks::Hypothesis::weight);
     likely_ = static_cast<std::size_t>(most - earlier_.hypotheses().begin());
@@ -338,7 +342,7 @@ class Model final : public Strategy {
     for (std::size_t c = 0; c < pool_.size(); ++c) {
       double mean = static_cast<double>(mean_[c]);
       if (!earlier_.empty())
-        mean += static_cast<double>(opinions_[c][standard.hypothesis]) / standard.unit;
+        mean += earlier_.expected(opinions_[c], standard.hypothesis) / standard.unit;
       if (standard.values.empty()) {
         merits[c] -= weight * standard.unit * mean;
         continue;

@@ -14,8 +14,9 @@ constexpr std::size_t kMostTasks = 8;  ///< the nearest
 constexpr std::size_t kRows = 128;     ///< results of a task that its process is made of
 constexpr std::size_t kFitRows = 72;   ///< of all tasks together, for the length scales
 constexpr int kFitSweeps = 2;
-constexpr std::size_t kFavourites = 96;    ///< points
-constexpr std::size_t kScanned = 1 << 16;  ///< points that are looked at for them
+constexpr std::size_t kFavourites = 96;     ///< points that did best on average
+constexpr std::size_t kOwnFavourites = 16;  ///< of each task, besides
+constexpr std::size_t kScanned = 1 << 16;   ///< points that are looked at for them
 constexpr float kFails = std::numeric_limits<float>::infinity();
 /// A task that has fewer working results, or hardly any spread of log(seconds), tells nothing.
 constexpr std::size_t kFewestResults = 8;
@@ -27,8 +28,12 @@ constexpr double kFailingRank = 0.9;
 /// The share of the configs' spread that a task is expected to be off by, and the number of results
 /// that this expectation is worth; by how much more per factor of two between the problems.
 constexpr double kDoubt = 0.2, kDoubtWorth = 4, kDoubtPerDistance = 0.1;
+/// The same where there are several tasks: the share of what they are off by from each other.
+constexpr double kDisagreement = 0.5;
 /// How much of a result tells of a hypothesis: results near each other are not independent.
 constexpr double kBelief = 0.5;
+/// By what factor (its logarithm) the weighted sum is likelier than one task, or than nothing.
+constexpr double kSumFavoured = 1;
 constexpr float kSlowest = 4;  ///< log(seconds over the best); slower is no worse
 /// What a failure elsewhere says of a config here.
 constexpr double kFailsAgain = 0.9;
@@ -46,8 +51,8 @@ EarlierTasks::EarlierTasks(const SearchSpace& space, std::span<const Evidence> e
     if (tasks_.size() < kMostTasks) take(*task, random);
   if (tasks_.empty()) return;
   fit(random);
-  find_favourites();
-  weigh({}, {});
+  combination_.emplace(tasks_.size());
+  weigh(std::vector<double>(hypotheses_.size()), 0);
 }
 
 Point EarlierTasks::projected(const Task& task, Point point) const {
@@ -103,8 +108,8 @@ bool EarlierTasks::take(const Evidence& evidence, Random& random) {
     task.sites.push_back(covariance_.site(point, 0));
     task.values.push_back((value - task.centre) / task.unit);
   }
-  hypotheses_.push_back(
-      {task.unit * kDoubt * (1 + kDoubtPerDistance * std::max(evidence.distance, 0.0))});
+  task.farther = 1 + kDoubtPerDistance * std::max(evidence.distance, 0.0);
+  hypotheses_.push_back({task.unit * kDoubt * task.farther});
   tasks_.push_back(std::move(task));
   return true;
 }
@@ -122,14 +127,38 @@ void EarlierTasks::fit(Random& random) {
     }
   }
   covariance_.fit(sites, values, kFitSweeps, random);
+  for (Task& task : tasks_) solve(task);
+  find_favourites();
+  if (tasks_.size() > 1) compare();
   double doubts = 0, spread = kUsualSpread;
   for (std::size_t t = 0; t < tasks_.size(); ++t) {
-    solve(tasks_[t]);
     doubts += hypotheses_[t].doubt;
     spread = std::max(spread, tasks_[t].unit);
   }
   hypotheses_.push_back({doubts / static_cast<double>(tasks_.size())});
   hypotheses_.push_back({spread});
+}
+
+void EarlierTasks::compare() {
+  const auto count = static_cast<double>(tasks_.size());
+  std::vector<double> sums(tasks_.size()), squares(tasks_.size());
+  for (const Point& point : favourites_) {
+    const Opinions all = opinions(point);
+    double sum = 0;
+    for (const float opinion : all) sum += static_cast<double>(opinion);
+    for (std::size_t t = 0; t < all.size(); ++t) {
+      const auto own = static_cast<double>(all[t]);
+      const double off = own - (sum - own) / (count - 1);
+      sums[t] += off;
+      squares[t] += off * off;
+    }
+  }
+  const auto points = static_cast<double>(favourites_.size());
+  for (std::size_t t = 0; t < tasks_.size() && points > 0; ++t) {
+    const double mean = sums[t] / points;
+    const double deviation = std::sqrt(std::max(squares[t] / points - mean * mean, 0.0));
+    hypotheses_[t].doubt = std::max(kDisagreement * deviation, kLeastUnit) * tasks_[t].farther;
+  }
 }
 
 void EarlierTasks::solve(Task& task) const {
@@ -155,7 +184,6 @@ void EarlierTasks::solve(Task& task) const {
 Opinions EarlierTasks::opinions(const Point& point) const {
   if (tasks_.empty()) return {};
   Opinions all;
-  float sum = 0;
   for (const Task& task : tasks_) {
     const Point here = projected(task, point);
     auto& opinion = all.emplace_back();
@@ -168,31 +196,45 @@ Opinions EarlierTasks::opinions(const Point& point) const {
         above += task.alpha[i] * covariance_.correlation(site, task.sites[i]);
       opinion = std::clamp(static_cast<float>(task.centre + task.unit * above), 0.0F, kSlowest);
     }
-    sum += opinion;
   }
-  all.push_back(sum / static_cast<float>(tasks_.size()));
-  all.push_back(0);
   return all;
 }
 
-void EarlierTasks::weigh(std::span<const Opinions* const> told, std::span<const double> values) {
-  const auto count = static_cast<double>(told.size());
-  double most = -std::numeric_limits<double>::infinity();
+double EarlierTasks::expected(const Opinions& opinions, std::size_t hypothesis) const {
+  if (hypothesis < tasks_.size()) return static_cast<double>(opinions[hypothesis]);
+  return hypothesis == tasks_.size() ? (*combination_)(opinions) : 0;
+}
+
+void EarlierTasks::combine(const Told& told) {
+  combination_->fit(told.opinions, told.values, told.comparable, hypotheses_[tasks_.size()].doubt);
+}
+
+std::vector<double> EarlierTasks::off_by(std::size_t hypothesis, const Told& told) const {
+  std::vector<double> off(told.values.begin(), told.values.end());
+  double sum = 0, count = 0;
+  for (std::size_t i = 0; i < off.size(); ++i) {
+    if (hypothesis == tasks_.size())
+      off[i] = combination_->left_out()[i];
+    else
+      off[i] -= expected(*told.opinions[i], hypothesis);
+    if (!told.comparable[i]) continue;
+    sum += off[i];
+    ++count;
+  }
+  for (std::size_t i = 0; i < off.size(); ++i)
+    off[i] = told.comparable[i] ? off[i] - sum / count : 0;
+  return off;
+}
+
+void EarlierTasks::weigh(std::span<const double> squares, std::size_t count) {
+  const double worth = kDoubtWorth + kBelief * static_cast<double>(count);
+  double most = -std::numeric_limits<double>::infinity(), all = 0;
   for (std::size_t h = 0; h < hypotheses_.size(); ++h) {
     Hypothesis& hypothesis = hypotheses_[h];
-    double sum = 0, squares = 0;
-    for (std::size_t i = 0; i < told.size(); ++i) {
-      const double off = values[i] - static_cast<double>((*told[i])[h]);
-      sum += off;
-      squares += off * off;
-    }
-    if (count > 0) squares = std::max(squares - sum * sum / count, 0.0);
-    squares += kDoubtWorth * hypothesis.doubt * hypothesis.doubt;
-    const double worth = kDoubtWorth + kBelief * count;
-    hypothesis.weight = -0.5 * worth * std::log(squares / (kDoubtWorth + count));
+    const double sum = squares[h] + kDoubtWorth * hypothesis.doubt * hypothesis.doubt;
+    hypothesis.weight = -0.5 * worth * std::log(sum) + (h == tasks_.size() ? kSumFavoured : 0);
     most = std::max(most, hypothesis.weight);
   }
-  double all = 0;
   for (Hypothesis& hypothesis : hypotheses_)
     all += hypothesis.weight = std::exp(hypothesis.weight - most);
   for (Hypothesis& hypothesis : hypotheses_) hypothesis.weight /= all;
@@ -238,6 +280,14 @@ void EarlierTasks::find_favourites() {
   ranked.erase(std::unique(ranked.begin(), ranked.end()), ranked.end());
   for (auto& [value, point] : ranked)
     if (favourites_.size() < kFavourites) favourites_.push_back(std::move(point));
+  for (const Task& task : tasks_) {
+    std::vector<std::pair<float, Point>> own;
+    for (const auto& [point, value] : task.measured)
+      if (value != kFails && space_.allowed(point)) own.emplace_back(value, point);
+    const std::size_t few = std::min(kOwnFavourites, own.size());
+    std::partial_sort(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(few), own.end());
+    for (std::size_t i = 0; i < few; ++i) favourites_.push_back(std::move(own[i].second));
+  }
 }
 
 }  // namespace kiln::runtime

@@ -3,9 +3,9 @@
 //
 // Each earlier search ("task") has an opinion of every config: the logarithm of its time over the
 // task's best; as measured, else as a Gaussian process says whose length scales are fitted to all
-// tasks at once. A hypothesis is that one of the tasks is right, that their mean is, or that none
-// of them tells anything. Each has a weight, by how well it has told the times that were measured
-// since, so tasks that tell nothing are soon ignored. Only differences between configs count: how
+// tasks at once. A hypothesis is that one of the tasks is right, that a weighted sum of them is, or
+// that none of them tells anything. Each has a weight, by how likely it makes the times that were
+// measured since, so tasks that tell nothing are soon ignored. Only differences between configs count: how
 // fast the problem is as a whole is for the new search to find out. Weighing by what came true: M.
 // Feurer, B. Letham, E. Bakshy, Scalable Meta-Learning for Bayesian Optimization using
 // Ranking-Weighted Gaussian Process Ensembles, AutoML 2018; modelling what is left: D. Golovin et
@@ -13,18 +13,17 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "runtime/search/history.hpp"
 #include "runtime/search/strategies/model_surrogate.hpp"
+#include "runtime/search/strategies/task_combination.hpp"
 #include "runtime/search/strategy.hpp"
 
 namespace kiln::runtime {
-
-/// By hypothesis: the expected log(seconds), up to a constant.
-using Opinions = std::vector<float>;
 
 /// Not thread-safe. Refers to the space.
 class EarlierTasks {
@@ -42,9 +41,24 @@ class EarlierTasks {
   };
   /// Their weights add up to 1.
   std::span<const Hypothesis> hypotheses() const noexcept { return hypotheses_; }
-  /// Weighs them by the results so far that have failed in no task: opinions and log(seconds) of
-  /// each.
-  void weigh(std::span<const Opinions* const> told, std::span<const double> values);
+  /// What a hypothesis makes of a config's opinions: the expected log(seconds), up to a constant.
+  double expected(const Opinions& opinions, std::size_t hypothesis) const;
+
+  /// The results so far: of each its opinions and log(seconds), and whether it failed in no task.
+  struct Told {
+    std::span<const Opinions* const> opinions;
+    std::span<const double> values;
+    const std::vector<bool>& comparable;
+  };
+  /// Learns which weighted sum of the tasks is meant by one of the hypotheses.
+  void combine(const Told& told);
+  /// What a hypothesis was off by at each result, around 0; for the weighted sum, had the result
+  /// been no part of it. 0 where results are not comparable. @pre combine() had the same results
+  std::vector<double> off_by(std::size_t hypothesis, const Told& told) const;
+  /// Weighs the hypotheses. `squares`: of each, the squares of what it was off by at `count`
+  /// comparable results, as far as the process that corrects it does not explain them.
+  void weigh(std::span<const double> squares, std::size_t count);
+
   /// Whether it failed in any of the tasks: how fast it would have been, these cannot tell.
   bool failed(const Point& point) const;
   /// That the config can be used, in (0, 1].
@@ -58,19 +72,23 @@ class EarlierTasks {
     std::vector<double> values;  ///< of `sites`, standardised
     std::vector<double> alpha;   ///< the covariance's inverse times `values`
     double centre = 0, unit = 1;
+    double farther = 1;  ///< factor of its doubt, by its distance
   };
 
   bool take(const Evidence& evidence, Random& random);
   Point projected(const Task& task, Point point) const;
   void fit(Random& random);
   void solve(Task& task) const;
+  /// Doubts tasks by as much as they disagree about the best configs.
+  void compare();
   void find_favourites();
 
   const SearchSpace& space_;
   Covariance covariance_;
   std::vector<Task> tasks_;
   std::vector<Point> favourites_;
-  std::vector<Hypothesis> hypotheses_;  ///< each task, their mean, nothing
+  std::vector<Hypothesis> hypotheses_;  ///< each task, their weighted sum, nothing
+  std::optional<TaskCombination> combination_;
 };
 
 }  // namespace kiln::runtime

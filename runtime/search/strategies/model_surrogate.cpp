@@ -273,6 +273,18 @@ void Posterior::keep_rows(std::size_t rows) {
   for (std::size_t p = 0; p < factor_.size(); ++p) factor_[p].resize(rows_.size() - p);
 }
 
+double Posterior::squares(std::span<const double> values) const {
+  std::vector<double> z(values.begin(), values.end());
+  double sum = 0;
+  for (std::size_t p = 0; p < z.size(); ++p) {
+    const double* along = factor_[p].data();
+    z[p] /= along[0];
+    for (std::size_t j = p + 1; j < z.size(); ++j) z[j] -= z[p] * along[j - p];
+    sum += z[p] * z[p];
+  }
+  return sum;
+}
+
 void Posterior::predict(std::span<const double> values, std::vector<float>& mean) {
   const std::size_t n = values.size();
   std::vector<double> z(values.begin(), values.end());

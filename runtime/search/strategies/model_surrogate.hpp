@@ -100,6 +100,8 @@ class Posterior {
   /// Expected value at each candidate, given those of the first `values.size()` sites; the sites
   /// after them are pending: only that they will be known is taken into account.
   void predict(std::span<const double> values, std::vector<float>& mean);
+  /// The squares of the values of the first sites, as far as they do not follow from each other.
+  double squares(std::span<const double> values) const;
   /// The variance of a candidate's value, in the scale of the last prediction's `values`.
   double variance(std::size_t candidate) const {
     return scale_ * static_cast<double>(variance_[candidate]);

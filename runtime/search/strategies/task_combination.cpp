@@ -1,0 +1,98 @@
+#include "runtime/search/strategies/task_combination.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace kiln::runtime {
+
+namespace {
+
+/// Deviation of a weight from that of the mean, before anything is measured.
+constexpr double kWeightDeviation = 0.5;
+constexpr double kFreeConstant = 1e-6;
+/// A result that the fit follows nearly by itself has no residual of its own.
+constexpr double kLeastFreedom = 0.05;
+
+/// A symmetric positive definite matrix of a few rows, as its Cholesky factor.
+class Factor {
+ public:
+  Factor(std::vector<double> matrix, std::size_t rows) : lower_(std::move(matrix)), rows_(rows) {
+    for (std::size_t i = 0; i < rows_; ++i)
+      for (std::size_t j = 0; j <= i; ++j) {
+        double left = lower_[i * rows_ + j];
+        for (std::size_t k = 0; k < j; ++k) left -= lower_[i * rows_ + k] * lower_[j * rows_ + k];
+        lower_[i * rows_ + j] =
+            i == j ? std::sqrt(std::max(left, 1e-12)) : left / lower_[j * rows_ + j];
+      }
+  }
+  /// L^-1 x.
+  std::vector<double> forward(std::vector<double> x) const {
+    for (std::size_t i = 0; i < rows_; ++i) {
+      for (std::size_t k = 0; k < i; ++k) x[i] -= lower_[i * rows_ + k] * x[k];
+      x[i] /= lower_[i * rows_ + i];
+    }
+    return x;
+  }
+  /// The inverse times x.
+  std::vector<double> solve(std::vector<double> x) const {
+    x = forward(std::move(x));
+    for (std::size_t i = rows_; i-- > 0;) {
+      for (std::size_t k = i + 1; k < rows_; ++k) x[i] -= lower_[k * rows_ + i] * x[k];
+      x[i] /= lower_[i * rows_ + i];
+    }
+    return x;
+  }
+
+ private:
+  std::vector<double> lower_;
+  std::size_t rows_;
+};
+
+double product(std::span<const double> a, std::span<const double> b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+}  // namespace
+
+void TaskCombination::fit(std::span<const Opinions* const> told, std::span<const double> values,
+                          const std::vector<bool>& comparable, double deviation) {
+  const std::size_t tasks = weights_.size(), terms = tasks + 1;  // and the constant
+  std::ranges::fill(weights_, 1 / static_cast<double>(tasks));
+  std::vector<std::vector<double>> rows;
+  std::vector<double> off;  // from the mean
+  for (std::size_t i = 0; i < told.size(); ++i) {
+    rows.emplace_back(told[i]->begin(), told[i]->end()).push_back(1);
+    off.push_back(values[i] - (*this)(*told[i]));
+  }
+  std::vector<double> matrix(terms * terms), right(terms);
+  for (std::size_t t = 0; t < tasks; ++t)
+    matrix[t * terms + t] = std::pow(deviation / kWeightDeviation, 2);
+  matrix[tasks * terms + tasks] = kFreeConstant;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (!comparable[i]) continue;
+    for (std::size_t r = 0; r < terms; ++r) {
+      right[r] += rows[i][r] * off[i];
+      for (std::size_t c = 0; c < terms; ++c) matrix[r * terms + c] += rows[i][r] * rows[i][c];
+    }
+  }
+  const Factor factor(std::move(matrix), terms);
+  const std::vector<double> by = factor.solve(std::move(right));
+  for (std::size_t t = 0; t < tasks; ++t) weights_[t] += by[t];
+  left_out_.clear();
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::vector<double> row = factor.forward(rows[i]);
+    const double freedom = comparable[i] ? std::max(1 - product(row, row), kLeastFreedom) : 1;
+    left_out_.push_back((off[i] - product(by, rows[i])) / freedom);
+  }
+}
+
+double TaskCombination::operator()(const Opinions& opinions) const {
+  double sum = 0;
+  for (std::size_t t = 0; t < weights_.size(); ++t)
+    sum += weights_[t] * static_cast<double>(opinions[t]);
+  return sum;
+}
+
+}  // namespace kiln::runtime
