@@ -46,7 +46,7 @@ std::string obstacle(const Launchable& captured, const Launch& then, const Launc
       then.programmatic != launch.programmatic)
     return "the config in use is launched with other attributes (cluster, cooperative, "
            "programmatic)";
-  return launch_problem(launch, limits);
+  return launch_obstacle(launch, limits);
 }
 
 }  // namespace

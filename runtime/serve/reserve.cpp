@@ -23,7 +23,7 @@ bool within(const Launch& asked, const Launch& loaded, const DeviceLimits& limit
   const auto blocks = [](const Launch& l) { return l.cluster.x * l.cluster.y * l.cluster.z; };
   return asked.shared_bytes <= (empty(loaded) ? 0 : loaded.shared_bytes) &&
          blocks(asked) <= (empty(loaded) ? 1 : blocks(loaded)) &&
-         launch_problem(asked, limits).empty();
+         launch_obstacle(asked, limits).empty();
 }
 
 }  // namespace
@@ -35,7 +35,7 @@ bool Reserve::fits(const Choice& choice, std::span<const std::int64_t> problem,
   if (!choice.ready->loader)
     return within(definition_.launch(config, problem, limits), choice.plan.launch, limits);
   const detail::LaunchPlan asked = detail::plan(definition_, config, problem, limits);
-  if (!asked.problem(limits).empty() || !within(asked.launch, choice.plan.launch, limits))
+  if (!asked.obstacle(limits).empty() || !within(asked.launch, choice.plan.launch, limits))
     return false;
   for (std::size_t s = 0; s < asked.steps.size(); ++s)
     if (!within(asked.steps[s], choice.plan.steps[s], limits)) return false;

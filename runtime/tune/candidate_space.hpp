@@ -16,7 +16,7 @@ inline SearchSpace candidate_space(const detail::Tunable& subject,
                                    std::span<const std::int64_t> problem,
                                    const DeviceLimits& limits, std::span<const Values> listed) {
   const auto can_launch = [&subject, problem, &limits](std::span<const std::int64_t> config) {
-    return subject.launch_problem(config, problem, limits).empty();
+    return subject.launch_obstacle(config, problem, limits).empty();
   };
   return {subject.space(), problem, limits, can_launch, listed};
 }

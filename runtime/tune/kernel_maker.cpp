@@ -353,7 +353,7 @@ std::string KernelMaker::use_device_reference(std::span<const std::int64_t> smal
     if (const Constraint* broken = code.space.violated(config, problem, limits))
       return format("{} for {} breaks a constraint: {}", name, code.describe_problem(problem),
                     broken->reason);
-    if (const std::string why = planned(problem).problem(limits); !why.empty())
+    if (const std::string why = planned(problem).obstacle(limits); !why.empty())
       return format("{} for {}: {}", name, code.describe_problem(problem), why);
   }
   const auto right_for_small = [&]() -> std::string {

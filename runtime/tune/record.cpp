@@ -150,7 +150,7 @@ void count_tried(Recall& recall, const Tunable& subject, std::span<const std::in
   std::erase_if(open, [&](const Values& config) {
     return !in_space(subject.space(), config) ||
            subject.space().violated(config, problem, limits) ||
-           !subject.launch_problem(config, problem, limits).empty();
+           !subject.launch_obstacle(config, problem, limits).empty();
   });
   recall.exhausted =
       listed.empty() ? static_cast<double>(tried) >= result.space.allowed : open.empty();

@@ -372,7 +372,7 @@ class TuningRun {
   std::optional<std::pair<CandidateStatus, std::string>> rejection(const Values& config) const {
     if (const Constraint* broken = subject_.space().violated(config, problem_, limits_))
       return {{CandidateStatus::violates_constraint, broken->reason}};
-    std::string impossible = subject_.launch_problem(config, problem_, limits_);
+    std::string impossible = subject_.launch_obstacle(config, problem_, limits_);
     if (!impossible.empty()) return {{CandidateStatus::exceeds_limits, std::move(impossible)}};
     return {};
   }

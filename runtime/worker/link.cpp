@@ -119,13 +119,13 @@ void WorkerLink::start() {
   try {
     greeting = WorkerGreeting::unpack(worker_->greeting());
   } catch (const BrokenFrame& broken) {
-    greeting.problem = std::string("its greeting is ") + broken.what();
+    greeting.obstacle = std::string("its greeting is ") + broken.what();
   }
-  if (greeting.problem.empty() && greeting.identity != worker_identity())
-    greeting.problem = options_.executable.string() + " is of another build: " + greeting.identity;
-  if (!greeting.problem.empty()) {
+  if (greeting.obstacle.empty() && greeting.identity != worker_identity())
+    greeting.obstacle = options_.executable.string() + " is of another build: " + greeting.identity;
+  if (!greeting.obstacle.empty()) {
     worker_.reset();
-    throw CannotIsolate(greeting.problem);
+    throw CannotIsolate(greeting.obstacle);
   }
   shares_cpu_ = greeting.shares_cpu;
   allow();

@@ -255,6 +255,6 @@ int job(const char* program, const std::string& only) {
 
 int main(int argc, char** argv) {
   if (argc == 9 && std::string(argv[1]) == "--rank") return rank_main(argv);
-  if (!codegen::host_compiler_problem().empty()) return 77;
+  if (!codegen::host_compiler_obstacle().empty()) return 77;
   return job(argv[0], argc == 3 && std::string(argv[1]) == "--only" ? argv[2] : "");
 }

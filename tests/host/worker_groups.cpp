@@ -489,7 +489,7 @@ int main(int argc, char** argv) {
   for (std::size_t i = 0; i + 1 < words.size(); i += 2) options[words[i]] = words[i + 1];
   on_gpus = options["--device"] == "cuda";
   const int gpus = on_gpus ? runtime::probe_cuda().devices : 0;
-  if (on_gpus ? gpus < 2 : !codegen::host_compiler_problem().empty()) return 77;
+  if (on_gpus ? gpus < 2 : !codegen::host_compiler_obstacle().empty()) return 77;
   const fs::path worker = runtime::worker_options({}).executable;
   for (const fs::path& program : {worker, on_gpus ? worker : odd_worker()})
     if (!fs::exists(program)) {  // then all would run in the ranks' own processes, and end them
