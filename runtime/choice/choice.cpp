@@ -210,12 +210,12 @@ class Core final : public ChoiceCore {
       Decided used;
       const auto make = [&]() -> Problems::Made {
         used = settle(choice_.operation.bucketed(problem), tuning_options(nullptr), by_launch);
-        if (!used) return Problems::GaveUp{};
+        if (!used) return Problems::Unmade{};
         return ready(problem, *used);
       };
       const auto when = problems_.find(problem) ? Problems::If::always : Problems::If::not_in_use;
       const Problems::Outcome outcome = make_here_or_wait(problem, make, when);
-      if (std::holds_alternative<Problems::GaveUp>(outcome)) return best_known(problem);
+      if (std::holds_alternative<Problems::Unmade>(outcome)) return best_known(problem);
       Ready made = std::get<Ready>(outcome);
       // A tuning may have decided otherwise meanwhile, when this problem was not yet among the
       // known ones.
@@ -230,7 +230,7 @@ class Core final : public ChoiceCore {
     runtime::Workshop& workshop = tuner_.workshop();
     if (!workshop.turn().mine() && !workshop.turn_alone().mine())
       return problems_.make(problem, make, when);
-    return problems_.try_make(problem, make, when).value_or(Problems::GaveUp{});
+    return problems_.try_make(problem, make, when).value_or(Problems::Unmade{});
   }
 
   /// Inside of a measurement neither the ranks may be asked nor a thread waited for that asks them:

@@ -66,10 +66,10 @@ Problems::Outcome Problems::end(const Values& problem, Made made) {
     return ready;
   }
   auto* missing = std::get_if<Missing>(&made);
-  advance(problem, missing ? ProblemEvent::miss : ProblemEvent::give_up);
+  advance(problem, missing ? ProblemEvent::miss : ProblemEvent::leave_unmade);
   // One may have been chosen meanwhile.
   if (Ready ready = table_.find(problem)) return ready;
-  if (!missing) return GaveUp{};
+  if (!missing) return Unmade{};
   Missing lacking = *(lives_.at(problem).missing = std::move(*missing));
   keep_to_bound(problem);
   return lacking;

@@ -46,12 +46,12 @@ struct ProblemBound {
 /// one all of it stays valid as long as the object.
 class Problems {
  public:
-  struct GaveUp {};  ///< the time for it was spent waiting
+  struct Unmade {};  ///< without a verdict: a later making tries again
   /// How making a launchable ends, unless it throws.
-  using Made = std::variant<detail::Launchable, Missing, GaveUp>;
+  using Made = std::variant<detail::Launchable, Missing, Unmade>;
   using Work = std::function<Made()>;
   /// What the callers get: the launchable in use, if there is one.
-  using Outcome = std::variant<detail::Ready, Missing, GaveUp>;
+  using Outcome = std::variant<detail::Ready, Missing, Unmade>;
 
   using Loaded = std::variant<detail::Launchable, Missing>;
   using Load = std::function<Loaded()>;

@@ -87,7 +87,7 @@ Served Provisions::serve(std::span<const std::int64_t> problem, const BestConfig
         return best.goes_on ? configs_.to_publish_provisional(problem, *std::move(winner))
                             : std::get<Launchable>(std::move(*winner));
       if (winner) served.missing = std::get<Missing>(std::move(*winner));
-      return Problems::GaveUp{};
+      return Problems::Unmade{};
     }
     auto loaded = configs_.best_known(problem, best.winner, access);
     served.why = loaded.why;
@@ -133,7 +133,7 @@ bool Provisions::use_expected(std::span<const std::int64_t> problem, const Value
   bool used = false;
   problems_.try_make(problem, [&]() -> Problems::Made {
     Problems::Loaded made = configs_.load(problem, config, access);
-    if (std::holds_alternative<Missing>(made)) return Problems::GaveUp{};
+    if (std::holds_alternative<Missing>(made)) return Problems::Unmade{};
     used = true;
     return configs_.to_publish_provisional(problem, std::move(made));
   });
