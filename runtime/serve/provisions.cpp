@@ -27,7 +27,7 @@ Provisions::~Provisions() {
 
 std::optional<Recall> Provisions::on_record(std::span<const std::int64_t> problem,
                                             const TuneOptions& options, bool for_launch,
-                                            const Sources* sources) {
+                                            const SourceDigests* sources) {
   if (engine_.options().tuning.ranks || fixed_) return {};
   if (Background* const background = engine_.background();
       background && background->holds_back(kernel_, problem))
@@ -43,7 +43,7 @@ bool Provisions::goes_on(const Recall& known) const {
 }
 
 BestConfigs Provisions::best_configs(std::span<const std::int64_t> problem,
-                                     const TuneOptions& tuning, const Sources* sources) {
+                                     const TuneOptions& tuning, const SourceDigests* sources) {
   const DeviceInfo& device = engine_.device()->info();
   const Values base = configs_.default_config(problem);
   BestConfigs best;

@@ -147,7 +147,7 @@ class Worklist {
   std::size_t add_winners(const KernelDefinition& kernel, const Values& problem,
                           const Target& target, const Take& take) {
     if (library_.empty()) return 0;
-    const auto source = builder_.kernel_source(kernel);
+    const auto source = builder_.source_digest(kernel);
     std::size_t count = 0;
     for (const auto* record : library_.find(kernel, problem, target)) {
       std::string refusal = "it was made from another source";

@@ -82,7 +82,7 @@ KernelMaker::KernelMaker(const KernelDefinition& kernel, std::span<const std::in
       problem_(problem.begin(), problem.end()),
       device_(std::move(device)),
       builder_(builder),
-      source_(builder.kernel_source(kernel)),
+      source_(builder.source_digest(kernel)),
       seed_(seed),
       references_(references ? std::move(references) : std::make_shared<TrustedReferences>()),
       worker_(std::move(worker)) {}

@@ -222,14 +222,14 @@ void identify(KeyBuilder& key, const Tunable& subject) {
     identify(key, *subject.function());
 }
 
-void add_sources(KeyBuilder& key, const Sources& sources) {
+void add_sources(KeyBuilder& key, const SourceDigests& sources) {
   if (sources.kernel) key.add(codegen::kKernelSourceField, *sources.kernel);
   if (sources.reference) key.add(kReferenceSourceField, *sources.reference);
 }
 
 }  // namespace
 
-Digest definition_digest(const Tunable& subject, const Sources& sources) {
+Digest definition_digest(const Tunable& subject, const SourceDigests& sources) {
   KeyBuilder key("definition", 1);
   identify(key, subject);
   add_sources(key, sources);
@@ -237,7 +237,7 @@ Digest definition_digest(const Tunable& subject, const Sources& sources) {
 }
 
 Key record_key(const Tunable& subject, std::span<const std::int64_t> problem,
-               const DeviceInfo& device, const Sources& sources) {
+               const DeviceInfo& device, const SourceDigests& sources) {
   KeyBuilder key("record", kKeySchema);
   identify(key, subject);
   for (std::size_t i = 0; i < problem.size(); ++i)
