@@ -94,7 +94,7 @@ class Agreement {
     build,
     ready,
     go,
-    together,
+    lockstep,
     reduce_one,
     prepare,
     compare,

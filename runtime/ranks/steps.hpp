@@ -69,7 +69,7 @@ struct Work {
     /// The same at the end, for what was chosen: anything but an answer in time means that this
     /// rank cannot do as the others, and all use the defaults.
     prepare,
-    together  ///< one candidate of a kernel that communicates: all ranks launch it now
+    lockstep  ///< one candidate of a kernel that communicates: all ranks launch it now
   };
   Kind kind = Kind::time;
   std::vector<Item> items;

@@ -74,7 +74,7 @@ RegionTrials::RegionTrials(detail::Engine& engine, RegionRunner& runner,
       wrongs_(runner.sites().size()) {}
 
 std::optional<Refusal> RegionTrials::make_ready(std::size_t s, const Values& config,
-                                                bool /*for_steps*/) {
+                                                bool /*for_lockstep*/) {
   Candidate candidate;
   candidate.config = config;
   try_to_build(runner_.sites()[s], candidate);

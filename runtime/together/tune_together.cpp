@@ -17,10 +17,10 @@
 #include "runtime/together/counted_agreement.hpp"
 #include "runtime/together/identity.hpp"
 #include "runtime/together/likely_costs.hpp"
+#include "runtime/together/lockstep_workers.hpp"
 #include "runtime/together/measuring_together.hpp"
 #include "runtime/together/rank_records.hpp"
 #include "runtime/together/rank_work.hpp"
-#include "runtime/together/step_workers.hpp"
 #include "runtime/together/texts.hpp"
 #include "runtime/tune/tuner.hpp"
 
@@ -433,7 +433,7 @@ class TogetherRun {
   std::vector<CandidateList> lists_;
   std::vector<std::optional<ranks::Record>> records_;
   RankWork work_;
-  StepWorkers workers_;
+  LockstepWorkers workers_;
   TuningTurn::Hold turn_;
   std::array<bool, HeldMessage::kPlaces> same_{};
   bool retune_ = false;                 ///< some rank is asked to measure again

@@ -148,9 +148,9 @@ void KernelMaker::isolate_in_step(const std::shared_ptr<Communicator>& ranks,
                                   const RankOptions& options) {
   drop_bench();
   ranks_ = ranks;
-  GroupSeconds seconds{.step = options.step_seconds, .make = options.tune_seconds};
+  GroupSeconds seconds{.exchange = options.step_seconds, .make = options.tune_seconds};
   seconds.candidate =
-      worker_.candidate_seconds > 0 ? worker_.candidate_seconds : kStepCandidateSeconds;
+      worker_.candidate_seconds > 0 ? worker_.candidate_seconds : kLockstepCandidateSeconds;
   group_ = std::make_unique<WorkerGroup>(ranks, seconds);
   isolated_ = true;
 }
@@ -211,13 +211,13 @@ std::unique_ptr<ProblemBench> KernelMaker::isolated_bench(std::span<const std::i
                                                           std::uint64_t seed) const {
   WorkerOptions worker = worker_;
   worker.reserve_bytes = device_->reserve();
-  std::optional<StepPlace> step;
+  std::optional<LockstepPlace> lockstep;
   if (group_) {
     PeerAccess* const access = device_->peer_access();
-    step = StepPlace{ranks_->rank(), ranks_->size(), access ? &access->groups() : nullptr};
+    lockstep = LockstepPlace{ranks_->rank(), ranks_->size(), access ? &access->groups() : nullptr};
   }
   return std::make_unique<IsolatedBench>(kernel_, problem, device_->info(), seed, std::move(worker),
-                                         step);
+                                         lockstep);
 }
 
 std::unique_ptr<ProblemBench> KernelMaker::make_bench(std::span<const std::int64_t> problem,

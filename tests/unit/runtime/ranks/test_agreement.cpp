@@ -263,7 +263,7 @@ TEST_CASE("in lockstep all ranks launch the same, and only what all can", "[rank
     for (std::size_t r = 0; r < 3; ++r) {
       std::vector<std::size_t> launched;
       for (const Work& w : job.works[r])
-        if (w.kind == Work::Kind::together) launched.push_back(w.items[0].candidates[0]);
+        if (w.kind == Work::Kind::lockstep) launched.push_back(w.items[0].candidates[0]);
       CHECK(launched == std::vector<std::size_t>{0, 1, 3, 4, 0, 1, 3, 4});
       CHECK(job.decision(r).plan.choices[0].candidate == 4);
       CHECK(std::isinf(job.decision(r).plan.records[1].times[3]));

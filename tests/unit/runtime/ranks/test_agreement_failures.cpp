@@ -40,7 +40,7 @@ TEST_CASE("trouble in lockstep stops all before the next launch", "[ranks]") {
     options.reduction = op;
     Job job(inputs(3, 5, options));
     job.run([&job](int rank, Work::Kind kind, std::size_t, std::size_t c) {
-      if (rank == 1 && kind == Work::Kind::together && c == 1) job.troubles[1] = "device lost";
+      if (rank == 1 && kind == Work::Kind::lockstep && c == 1) job.troubles[1] = "device lost";
       return 1.0F;
     });
     check_same_exchanges(job);

@@ -76,7 +76,7 @@ TEST_CASE("a stop in lockstep ends all after the same launch, with what they hav
     options.reduction = op;
     Job job(inputs(3, 5, options, 2));
     job.stops = [](std::size_t rank, const Work& work) {
-      return rank == 1 && work.kind == Work::Kind::together && work.items[0].candidates[0] == 2;
+      return rank == 1 && work.kind == Work::Kind::lockstep && work.items[0].candidates[0] == 2;
     };
     job.run([](int rank, Work::Kind kind, std::size_t, std::size_t c) {
       if (kind == Work::Kind::build) return c == 4 && rank == 0 ? kFailed : 1.0F;
