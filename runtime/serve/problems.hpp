@@ -169,7 +169,7 @@ class Problems {
     bool leaving = false;  ///< found by the hand in this sweep
   };
   using Lives = std::map<Values, Life>;
-  struct Agreement {
+  struct Agreed {
     std::optional<Values> config{};  ///< nothing: none may be used
     std::exception_ptr none{};       ///< then: why
     bool counts = false;             ///< all ranks have agreed on this problem
@@ -193,7 +193,7 @@ class Problems {
   /// The mutex is held.
   Life& life_of(const Values& problem);
   bool has_room_for(const Values& problem) const;
-  void count(Agreement& agreement);
+  void count(Agreed& agreement);
   void advance(const Values& problem, ProblemEvent event);
   detail::Ready put_in_use(detail::Launchable& made);
   /// Of those that nothing keeps and that were not used since the hand passed them last.
@@ -212,7 +212,7 @@ class Problems {
   std::set<Values> pinned_;              ///< held or not
   Lives::iterator hand_ = lives_.end();  ///< goes round, as that of a clock
   std::size_t sweep_at_ = 0;             ///< more lives than that are too many
-  std::map<Values, Agreement> agreed_;   ///< outlasts the lives: no rank asks the others again
+  std::map<Values, Agreed> agreed_;      ///< outlasts the lives: no rank asks the others again
   std::size_t counted_ = 0;              ///< of these
   std::map<Digest, TuningFailedError> failures_;
   std::set<Values> measured_anew_;

@@ -13,7 +13,7 @@ namespace sim {
 
 using kiln::RankFailure;
 using kiln::detail::format;
-using ranks::Decision;
+using ranks::Conclusion;
 using ranks::Exchange;
 using ranks::Work;
 
@@ -139,7 +139,7 @@ void World::happen(const Happening& h) {
 
 void World::tell(int r, const ranks::Event& event) {
   State& s = state(r);
-  const bool had = s.machine->decision().has_value();
+  const bool had = s.machine->conclusion().has_value();
   std::vector<ranks::Action> actions = s.machine->handle(event, local(r, now_));
   if (had && !actions.empty()) violation(format("rank {} acts after its end", r));
   note_phase(r);
@@ -435,7 +435,7 @@ void World::finish(int r) {
   if (scenario_.sabotage == Sabotage::no_confirmation && s.ended) return;
   s.ended = true;
   s.ended_at = now_;
-  const Decision& d = *s.machine->decision();
+  const Conclusion& d = *s.machine->conclusion();
   if (d.broken && scenario_.sabotage != Sabotage::forgets_abort) return;
   Exchange e;  // what the job does next
   e.sequence = s.machine->exchanges();
