@@ -44,7 +44,7 @@ class SearchSpace {
   SearchSpace(const DynamicSpace& space, std::span<const std::int64_t> problem,
               const DeviceLimits& limits, Admissible admissible, std::span<const Values> authored);
 
-  /// That of the device's kind of target.
+  /// The space for the device's kind of target.
   const DynamicSpace& space() const noexcept { return space_; }
   std::size_t dimensions() const noexcept { return axes_.size(); }
   /// Number of values.
@@ -70,7 +70,7 @@ class SearchSpace {
   bool allowed(std::span<const std::int64_t> config) const;
   /// Whether all constraints hold and the device can launch it, in the author's list or not.
   bool admitted(std::span<const std::int64_t> config) const { return held(config) == checks(); }
-  /// What a config is held against, in order: the constraints, then what the device admits.
+  /// What a config is checked against, in this order: the constraints, then what the device admits.
   std::size_t checks() const noexcept { return space_.constraints().size() + 1; }
   /// The number of leading checks that hold. Checks after the first failure are not made, because
   /// they may rely on the earlier ones.
@@ -104,7 +104,7 @@ class SearchSpace {
 
   /// Whether the points are a list of the kernel's author.
   bool authored() const noexcept { return authored_; }
-  /// So few combinations that `enumerate` and `count` look at each.
+  /// Whether there are so few combinations that `enumerate` and `count` look at each of them.
   bool enumerable() const noexcept { return space_.combinations() <= kEnumerable; }
 
   static constexpr double kEnumerable = 1 << 20;  ///< combinations
