@@ -9,7 +9,7 @@
 //     if (threadIdx.x == 0) kiln::signal(*peers, next, 0, epoch);
 //     const int before = (peers->rank + peers->size - 1) % peers->size;
 //     if (!kiln::wait(*peers, before, 0, epoch)) return;  // given up: leave
-//     ...
+//     // what that rank has stored is here
 //   }
 //
 // Flags. Each rank has `flags` flags for each source rank, which only that rank writes: so no two

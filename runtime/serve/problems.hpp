@@ -1,7 +1,9 @@
 // The problems of one handle: what launches of each get, and what becomes of it.
 //
-//   const Launchable* ready = problems.find(problem);  // the hit path
-//   if (!ready) problems.make(problem, work);           // one thread works, others wait for it
+//   detail::ReadSection section;
+//   begin(section);
+//   if (auto* ready = problems.find(problem, section)) return launch(*ready);  // the hit path
+//   problems.make(problem, work);  // one thread works, others wait for it
 #pragma once
 
 #include <cstddef>

@@ -6,7 +6,7 @@
 //   for (;;) {
 //     const unsigned char* data = ring.wait();
 //     // the team reads, computes, and meets
-//     if (leads) ring.fill(copies...);
+//     if (leads) ring.fill(ring.stage(), bytes, copy);
 //     ring.next();
 //   }
 #pragma once

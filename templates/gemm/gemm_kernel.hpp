@@ -10,7 +10,7 @@
 //   auto fused = runtime.tuned(gemm_kernel<kiln::bfloat16, GemmTranspose::nn, BiasGelu>());
 //   fused(stream, c, a, b, m, n, k, bias);
 //   auto leaky = runtime.tuned(
-//       gemm_kernel<float, GemmTranspose::nt, LeakyRelu>("/path/to/leaky_relu.hpp"));
+//       gemm_kernel<kiln::bfloat16, GemmTranspose::nt, LeakyRelu>("/path/to/leaky_relu.hpp"));
 //   leaky(stream, c, a, b, m, n, k, 0.01f);
 //
 // With leading dimensions, and with batches of matrices at equal strides:

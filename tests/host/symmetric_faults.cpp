@@ -255,6 +255,9 @@ int job(const char* program, const std::string& only) {
 
 int main(int argc, char** argv) {
   if (argc == 9 && std::string(argv[1]) == "--rank") return rank_main(argv);
-  if (!codegen::host_compiler_obstacle().empty()) return 77;
+  if (const std::string obstacle = codegen::host_compiler_obstacle(); !obstacle.empty()) {
+    std::printf("skipped: %s\n", obstacle.c_str());
+    return 77;
+  }
   return job(argv[0], argc == 3 && std::string(argv[1]) == "--only" ? argv[2] : "");
 }

@@ -194,7 +194,7 @@ int main(int argc, char** argv) try {
   const auto nccl = nccl_place();
   if (const std::string obstacle = kiln::codegen::host_compiler_obstacle();
       !nccl && !obstacle.empty()) {
-    std::fprintf(stderr, "skipped: %s\n", obstacle.c_str());
+    std::printf("skipped: %s\n", obstacle.c_str());
     return 77;
   }
   if (argc < 2) return 0;

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "kiln_test.hpp"
-#include "space_maker.hpp"
+#include "unit/runtime/search/space_maker.hpp"
 
 using namespace kiln;
 using namespace kiln::runtime;
