@@ -50,7 +50,7 @@ KernelDefinition mapped_kernel() {
 }  // namespace
 
 TEST_CASE("clusters are held to the device", "[runtime][launch]") {
-  const auto problem = [](Dim3 grid, Dim3 cluster, const DeviceLimits& limits) {
+  const auto obstacle = [](Dim3 grid, Dim3 cluster, const DeviceLimits& limits) {
     return runtime::launch_obstacle({.grid = grid, .block = {128}, .cluster = cluster}, limits);
   };
   CHECK(obstacle({4, 4}, {2, 2}, kHopperLimits).empty());
