@@ -48,10 +48,10 @@ class Captures {
   /// or make another capture fail.
   bool records(Stream stream) const;
 
-  /// Launches, on a stream that is being captured, what refresh() may exchange later: a stand-in, or
-  /// what is provisional. The graph keeps its kernel, and refresh() finds the launch: its problem's
-  /// bucket, which need not be the one that `launchable` was loaded for, tells it what to exchange
-  /// it for. @pre records(stream)
+  /// Launches, on a stream that is being captured, what refresh() may exchange later: a stand-in,
+  /// or what is provisional. The graph keeps its kernel, and refresh() finds the launch: its
+  /// problem's bucket, which need not be the one that `launchable` was loaded for, tells it what
+  /// to exchange it for. @pre records(stream)
   /// @throws before the stream is touched, what Graphs::retain throws; what the launch throws
   void launch_refreshable(const std::weak_ptr<detail::TunableHandle>& handle,
                           const detail::Launchable& launchable, const Values& bucket,

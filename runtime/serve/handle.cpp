@@ -351,7 +351,7 @@ class KernelHandle final : public runtime::ServedHandle {
     return ready_or_throw(best_known_meanwhile(problem));
   }
 
-  /// Used when a problem was left unmade. With ranks, another rank's record may name another config.
+  /// When a problem was left unmade. With ranks, another rank's record may name another config.
   Problems::StandIn best_known_meanwhile(std::span<const std::int64_t> problem) {
     if (together()) return untuned_meanwhile(problem);
     return problems_.stand_in(problem, Standing::best_known,
