@@ -239,23 +239,23 @@ Source make_source(const KernelDefinition& kernel, std::span<const std::int64_t>
   return source;
 }
 
-std::optional<KernelSource> read_kernel_source(const KernelDefinition& kernel,
-                                               const FilesSeen& files) try {
+std::optional<KernelSourceDigest> read_source_digest(const KernelDefinition& kernel,
+                                                     const FilesSeen& files) try {
   Source source;
   source.path = shown_path(kernel);
   source.options = kernel.source.options;
   source.include_dirs = own_folders(kernel);
   IncludeClosure closure =
       include_closure(template_text(kernel), own_context(kernel, source, {}), files);
-  KernelSource read{closure.digest};
+  KernelSourceDigest read{closure.digest};
   if (!closure.complete) read.unfollowed = std::move(closure.unresolved.front());
   return read;
 } catch (const UserError&) {  // the template is not here
   return std::nullopt;
 }
 
-std::optional<Digest> kernel_source(const KernelDefinition& kernel, const FilesSeen& files) {
-  const auto read = read_kernel_source(kernel, files);
+std::optional<Digest> source_digest(const KernelDefinition& kernel, const FilesSeen& files) {
+  const auto read = read_source_digest(kernel, files);
   return read ? std::optional(read->digest) : std::nullopt;
 }
 
@@ -299,11 +299,11 @@ Key wanted_key(const KernelDefinition& kernel, std::span<const std::int64_t> con
 }
 
 Key binary_key(const Source& source, const Target& target, const Compiler& compiler,
-               const std::optional<Digest>& kernel_source) {
+               const std::optional<Digest>& source_digest) {
   const CompilerIdentity identity = compiler.identity();
   detail::KeyBuilder key = wanted_fields(source, target);
   key.made_with();
-  if (kernel_source) key.add(kKernelSourceField, *kernel_source);
+  if (source_digest) key.add(kKernelSourceField, *source_digest);
   return key.add("source", source.closure)
       .add("options", compiler.options(source, target))
       .add("compiler", identity.name)

@@ -19,9 +19,9 @@ Source make_source(const KernelDefinition& kernel, std::span<const std::int64_t>
                    const Target& target, const Compiler& compiler, const FilesSeen& files);
 
 /// The key of the binary that `compiler` makes of `source`.
-/// @param kernel_source as kernel_source() gives it.
+/// @param source_digest as source_digest() gives it.
 Key binary_key(const Source& source, const Target& target, const Compiler& compiler,
-               const std::optional<Digest>& kernel_source);
+               const std::optional<Digest>& source_digest);
 
 /// What the key of any binary of this instance begins with: Key::portable of the one is the digest
 /// of the other. Reads no file and needs no compiler.
@@ -32,17 +32,17 @@ Key wanted_key(const KernelDefinition& kernel, std::span<const std::int64_t> con
 /// config, compiler and target: what tells an edited kernel apart where there is no compiler.
 /// Headers of the compiler and of Kiln are left out, as they need not be there. Nothing when the
 /// template cannot be read, as in a program that is shipped without its kernels' sources.
-std::optional<Digest> kernel_source(const KernelDefinition& kernel, const FilesSeen& files);
+std::optional<Digest> source_digest(const KernelDefinition& kernel, const FilesSeen& files);
 
-struct KernelSource {
-  Digest digest{};  ///< as kernel_source()
+struct KernelSourceDigest {
+  Digest digest{};  ///< as source_digest()
   /// The first of the kernel's includes that cannot be followed, so that the digest covers less
   /// than a compiler reads; empty: all can.
   std::string unfollowed{};
 };
 /// Nothing when the template cannot be read.
-std::optional<KernelSource> read_kernel_source(const KernelDefinition& kernel,
-                                               const FilesSeen& files);
+std::optional<KernelSourceDigest> read_source_digest(const KernelDefinition& kernel,
+                                                     const FilesSeen& files);
 
 /// The name that keys use for it: `template arguments`, `macros`, ...
 const char* to_string(Passing passing) noexcept;
@@ -51,7 +51,7 @@ const char* to_string(Passing passing) noexcept;
 /// includes from the kernel's own folders and Kiln's. Reads them; empty where they are not here.
 std::string unknown_entry(const KernelDefinition& kernel, const FilesSeen& files);
 
-/// The field of keys that holds kernel_source().
+/// The field of keys that holds source_digest().
 inline constexpr const char* kKernelSourceField = "kernel source";
 
 /// The same space with one config, and without constraints.

@@ -87,7 +87,7 @@ std::vector<std::filesystem::path> host_compiler_plugins() {
   return detail::plugin_paths("libkiln_llvm.so");
 }
 
-std::string host_compiler_problem(std::vector<std::filesystem::path> plugins) {
+std::string host_compiler_obstacle(std::vector<std::filesystem::path> plugins) {
   try {
     LazyHostCompiler(std::move(plugins)).open();
     return {};

@@ -26,7 +26,7 @@ std::unique_ptr<Compiler> make_host_compiler(
     std::vector<std::filesystem::path> plugins = host_compiler_plugins());
 
 /// Why `compile` would throw; empty when it would not. Opens the plugin.
-std::string host_compiler_problem(
+std::string host_compiler_obstacle(
     std::vector<std::filesystem::path> plugins = host_compiler_plugins());
 
 }  // namespace kiln::codegen

@@ -73,7 +73,7 @@ std::size_t TensorMap::box_bytes() const noexcept {
   return bytes;
 }
 
-std::string TensorMap::problem() const {
+std::string TensorMap::obstacle() const {
   if (element_bytes() == 0) return "elements of a type that no map has";
   if (rank < 1 || rank > kMaxRank) return format("{} dimensions, but a map has 1 to 5", rank);
   for (int d = 0; d < rank; ++d) {

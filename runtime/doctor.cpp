@@ -44,7 +44,7 @@ Component nvrtc() {
 Component llvm() {
   Component c{.name = "llvm"};
   const auto compiler = codegen::make_host_compiler();
-  c.problem = codegen::host_compiler_problem();
+  c.problem = codegen::host_compiler_obstacle();
   c.available = c.problem.empty();
   if (c.available) c.version = compiler->identity().version;
   return c;
@@ -56,7 +56,7 @@ Component compile() {
   if (plan.broken)
     c.problem = plan.why_here;
   else if (plan.processes != 0)
-    c.problem = runtime::problem_of(plan);
+    c.problem = runtime::obstacle_of(plan);
   c.available = c.problem.empty();
   if (!c.available)
     c.problem +=

@@ -24,7 +24,7 @@ struct InstantiatedGraph {
   void* exec = nullptr;   ///< CUgraphExec or cudaGraphExec_t
 };
 
-/// What Runtime::refresh did with the provisional launches of a graph's last capture.
+/// What Runtime::refresh did with the refreshable launches of a graph's last capture.
 struct RefreshResult {
   struct Kept {
     void* node =

@@ -78,7 +78,7 @@ struct RuntimeStatistics {
   /// Launches of unprepared problems on the sealed runtime: those that got something else, and
   /// those that failed with UnpreparedError.
   std::size_t unprepared_served = 0, unprepared_refused = 0;
-  std::size_t provisional = 0;     ///< launches of stand-ins that captures have recorded
+  std::size_t provisional = 0;     ///< captured launches that refresh() can exchange
   std::size_t capture_errors = 0;  ///< CaptureErrors that were thrown
   StoreStatistics store;
 };
@@ -149,12 +149,13 @@ class Runtime {
   /// UserError when the stream is not being captured, EnvironmentError when the driver refuses
   void retain(Stream stream) const;
 
-  /// Makes captured launches of stand-ins launch what is now in use for their problem; the graph's
-  /// other nodes, its topology and all arguments stay. Later launches of `exec` are affected, so it
-  /// must not be launched or changed meanwhile. Does not wait for the device. A launch that is
-  /// still provisional, one with tensor maps, a workspace or steps, and one that the driver does
-  /// not exchange are kept. @throws UserError when `graph` or `exec` is null, EnvironmentError when
-  /// the driver does not list the graph's nodes
+  /// Makes refreshable launches, those that captured a stand-in or what was provisional, launch
+  /// what is now in use for their problem; the graph's other nodes, its topology and all arguments
+  /// stay. Later launches of `exec` are affected, so it must not be launched or changed meanwhile.
+  /// Does not wait for the device. A launch of a problem for which nothing final is in use yet,
+  /// one with tensor maps, a workspace or steps, and one that the driver does not exchange are
+  /// kept. @throws UserError when `graph` or `exec` is null, EnvironmentError when the driver does
+  /// not list the graph's nodes
   RefreshResult refresh(const InstantiatedGraph& graph) const;
 
   /// Mode background: see kiln/background.hpp. @throws UserError in other modes

@@ -49,7 +49,7 @@ struct TensorMap {
     Swizzle swizzle = Swizzle::none;
     int l2_bytes = 0;
   };
-  /// Values out of range are kept as they are, and `problem` reports them.
+  /// Values out of range are kept as they are, and `obstacle` reports them.
   static TensorMap tiled(DataType type, const Tiled& tiled);
   template <class T>
   static TensorMap tiled(const Tiled& description) {
@@ -61,7 +61,7 @@ struct TensorMap {
   std::size_t box_bytes() const noexcept;
   /// Which of the hardware's rules the map breaks, with the figure; empty: it breaks none. The
   /// rules are those of cuTensorMapEncodeTiled (CUDA Driver API).
-  std::string problem() const;
+  std::string obstacle() const;
   bool operator==(const TensorMap&) const = default;
 };
 

@@ -18,7 +18,7 @@ struct BackgroundJob {
   std::shared_ptr<const KernelDefinition> kernel;
   Values problem;
   std::deque<Values> to_compile;  ///< ahead of measuring
-  bool listed = false;            ///< what is compiled ahead
+  bool filled = false;            ///< `to_compile` was, once
   bool begun = false;             ///< something of it is on record
   int attempts = 0;               ///< that ended with an error
   double slices = 1;              ///< of the duty: the length of a stretch of measuring

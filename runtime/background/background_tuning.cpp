@@ -240,7 +240,7 @@ void BackgroundTuning::work(const std::shared_ptr<Jobs>& jobs,
       if (then == Then::wait && !std::all_of(jobs->waiting.begin(), jobs->waiting.end(),
                                              [now = times->now()](const Job& other) {
                                                return other.not_before > now ||
-                                                      (other.listed && other.to_compile.empty());
+                                                      (other.filled && other.to_compile.empty());
                                              }))
         then = Then::measure_later;
       if (then == Then::measure_later)
@@ -274,8 +274,8 @@ BackgroundTuning::Then BackgroundTuning::attend(Job& job, JobData& data,
 bool BackgroundTuning::compile_ahead(Job& job) try {
   const KernelDefinition& kernel = *job.kernel;
   const DeviceInfo& device = engine_.device()->info();
-  if (!job.listed) {
-    job.listed = true;
+  if (!job.filled) {
+    job.filled = true;
     const TuneOptions& tuning = engine_.options().tuning;
     for (Values& config : candidate_list(kernel, job.problem, device, kAhead, tuning.seed).configs)
       job.to_compile.push_back(std::move(config));

@@ -33,18 +33,18 @@ namespace {
 constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20;  ///< of one rank's proposals
 
 /// A change and its kernel: kernels of one name may differ in what makes their results.
-struct Choice {
+struct KernelChange {
   Change change;
   std::string definition;  ///< RecordBook::definition, in hex
-  bool operator==(const Choice&) const = default;
+  bool operator==(const KernelChange&) const = default;
 };
 
-/// What a choice is about, in the order of reports.
-auto place_of(const Choice& c) {
+/// What a change is about, in the order of reports.
+auto place_of(const KernelChange& c) {
   return std::tie(c.change.kernel, c.change.types, c.change.problem, c.definition);
 }
 
-bool less(const Choice& a, const Choice& b) {
+bool less(const KernelChange& a, const KernelChange& b) {
   return std::tuple_cat(place_of(a), std::tie(a.change.config)) <
          std::tuple_cat(place_of(b), std::tie(b.change.config));
 }
@@ -53,21 +53,21 @@ json to_json(const Change& c) {
   return {{"kernel", c.kernel}, {"types", c.types}, {"problem", c.problem}, {"config", c.config}};
 }
 
-json to_json(const Choice& choice) {
-  json all = to_json(choice.change);
-  all["definition"] = choice.definition;
+json to_json(const KernelChange& kernel_change) {
+  json all = to_json(kernel_change.change);
+  all["definition"] = kernel_change.definition;
   return all;
 }
 
-Choice from_json(const json& j) {
-  Choice choice;
-  Change& change = choice.change;
+KernelChange from_json(const json& j) {
+  KernelChange kernel_change;
+  Change& change = kernel_change.change;
   j.at("kernel").get_to(change.kernel);
   j.at("types").get_to(change.types);
   j.at("problem").get_to(change.problem);
   j.at("config").get_to(change.config);
-  j.at("definition").get_to(choice.definition);
-  return choice;
+  j.at("definition").get_to(kernel_change.definition);
+  return kernel_change;
 }
 
 Digest digest_of(const CommitReport& report) {
@@ -93,11 +93,11 @@ Handles handles_named(const detail::Engine& engine, const Change& change) {
   return handles;
 }
 
-/// Returns those handles whose kernel the choice is about.
-Handles handles_of(detail::Engine& engine, const Choice& choice) {
-  Handles handles = handles_named(engine, choice.change);
+/// Returns those handles whose kernel the change is about.
+Handles handles_of(detail::Engine& engine, const KernelChange& kernel_change) {
+  Handles handles = handles_named(engine, kernel_change.change);
   std::erase_if(handles, [&](const auto& handle) {
-    return definition_of(engine, *handle) != choice.definition;
+    return definition_of(engine, *handle) != kernel_change.definition;
   });
   return handles;
 }
@@ -135,13 +135,13 @@ std::optional<ChangeValues> values_of(const Change& change, const KernelDefiniti
 }
 
 /// Chooses one config per problem: the one proposed most often, and of several the least.
-std::vector<Choice> choose(std::vector<Choice> proposals) {
+std::vector<KernelChange> choose(std::vector<KernelChange> proposals) {
   std::sort(proposals.begin(), proposals.end(), less);
-  std::vector<Choice> chosen;
+  std::vector<KernelChange> chosen;
   std::size_t most = 0;
   for (auto next = proposals.begin(); next != proposals.end();) {
     const auto end =
-        std::find_if(next, proposals.end(), [&](const Choice& c) { return c != *next; });
+        std::find_if(next, proposals.end(), [&](const KernelChange& c) { return c != *next; });
     const auto votes = static_cast<std::size_t>(end - next);
     const bool same_place = !chosen.empty() && place_of(chosen.back()) == place_of(*next);
     if (!same_place) {
@@ -163,14 +163,14 @@ class Loader {
       : engine_(engine), found_(found) {}
 
   /// The proposals found here.
-  std::vector<Choice> choices() const {
-    std::vector<Choice> own;
+  std::vector<KernelChange> kernel_changes() const {
+    std::vector<KernelChange> own;
     for (const Proposal& found : found_)
-      if (const auto handle = found.handle.lock()) own.push_back(choice_of(found, *handle));
+      if (const auto handle = found.handle.lock()) own.push_back(kernel_change_of(found, *handle));
     return own;
   }
 
-  Choice choice_of(const Proposal& found, const ServedHandle& handle) const {
+  KernelChange kernel_change_of(const Proposal& found, const ServedHandle& handle) const {
     const KernelDefinition& kernel = handle.definition();
     const detail::Launchable& ready = found.launchable;
     const detail::Tunable what(kernel);
@@ -181,11 +181,11 @@ class Loader {
 
   /// Compiles what is chosen on as many threads as builds may use, and begins nothing after the
   /// deadline. Failures show when it is loaded.
-  void build(std::span<const Choice> chosen, Deadline deadline) {
+  void build(std::span<const KernelChange> chosen, Deadline deadline) {
     std::vector<std::pair<std::shared_ptr<ServedHandle>, Values>> instances;
-    for (const Choice& choice : chosen)
-      for (const auto& handle : handles_of(engine_, choice)) {
-        const auto values = values_of(choice.change, handle->definition());
+    for (const KernelChange& kernel_change : chosen)
+      for (const auto& handle : handles_of(engine_, kernel_change)) {
+        const auto values = values_of(kernel_change.change, handle->definition());
         if (values && handle->find(values->problem)) instances.emplace_back(handle, values->config);
       }
     for_each_index(std::max(1U, engine_.builder().builds_at_once()), instances.size(), {},
@@ -241,23 +241,23 @@ class Loader {
 };
 
 /// What the ranks agree on for a problem of a handle, whether it has launched that or not.
-struct Agreement {
+struct JointConfig {
   std::shared_ptr<ServedHandle> handle;
   Values problem, config;
   std::optional<Values> seen;  ///< agreed on before; a later decision of the program stays
 };
 
-std::vector<Agreement> agreements_on(const Change& change,
-                                     std::span<const std::shared_ptr<ServedHandle>> handles) {
-  std::vector<Agreement> agreements;
+std::vector<JointConfig> joint_configs(const Change& change,
+                                       std::span<const std::shared_ptr<ServedHandle>> handles) {
+  std::vector<JointConfig> joint;
   for (const auto& handle : handles) {
     if (auto values = values_of(change, handle->definition())) {
       auto seen = handle->problems().agreed(values->problem);
-      agreements.push_back(
+      joint.push_back(
           {handle, std::move(values->problem), std::move(values->config), std::move(seen)});
     }
   }
-  return agreements;
+  return joint;
 }
 
 /// A commit of several ranks.
@@ -272,21 +272,21 @@ class Together {
 
   CommitReport run(std::uint64_t generation, const PublishOne& publish) try {
     CommitReport report;
-    const std::vector<Choice> chosen = choose(exchange());
+    const std::vector<KernelChange> chosen = choose(exchange());
     const Deadline built = step();
     loader_.build(chosen, built);
     std::vector<std::vector<Proposal>> loaded;
-    std::vector<std::vector<Agreement>> agreements;
+    std::vector<std::vector<JointConfig>> joint;
     std::vector<float> lacking;
-    for (const Choice& choice : chosen) {
-      const Handles handles = handles_of(engine_, choice);
-      agreements.push_back(agreements_on(choice.change, handles));
+    for (const KernelChange& kernel_change : chosen) {
+      const Handles handles = handles_of(engine_, kernel_change);
+      joint.push_back(joint_configs(kernel_change.change, handles));
       std::optional<std::vector<Proposal>> here;
       // Where all kernels of this name differ from the one that it was found for, no rank uses it.
-      if ((!handles.empty() || handles_named(engine_, choice.change).empty()) &&
+      if ((!handles.empty() || handles_named(engine_, kernel_change.change).empty()) &&
           std::chrono::steady_clock::now() < built)
-        here = loader_.load(choice.change, handles, false);
-      const bool remembered = std::ranges::all_of(agreements.back(), [](const Agreement& one) {
+        here = loader_.load(kernel_change.change, handles, false);
+      const bool remembered = std::ranges::all_of(joint.back(), [](const JointConfig& one) {
         return one.handle->problems().may_agree(one.problem);
       });
       lacking.push_back(here && remembered ? 0.0F : 1.0F);
@@ -297,19 +297,19 @@ class Together {
       check(ranks_.reduce(lacking, Reduction::max, deadline_in(2 * options_.step_seconds)),
             "comparing");
     std::vector<Proposal> published;
-    std::vector<Agreement> agreed;
+    std::vector<JointConfig> agreed;
     for (std::size_t i = 0; i < chosen.size(); ++i)
       if (lacking[i] == 0) {
         report.changes.push_back(chosen[i].change);
         std::move(loaded[i].begin(), loaded[i].end(), std::back_inserter(published));
-        std::move(agreements[i].begin(), agreements[i].end(), std::back_inserter(agreed));
+        std::move(joint[i].begin(), joint[i].end(), std::back_inserter(agreed));
       }
     report.dropped = chosen.size() - report.changes.size();
     report.generation = generation + (report.changes.empty() ? 0 : 1);
     report.digest = digest_of(report);
     confirm(report.digest);
     // This comes first: launches of a problem that is not held here use what was agreed.
-    for (const Agreement& one : agreed)
+    for (const JointConfig& one : agreed)
       one.handle->problems().agree_over(one.problem, one.seen, one.config);
     for (Proposal& one : published) publish(one);
     return report;
@@ -340,9 +340,10 @@ class Together {
   }
 
   /// The proposals of all ranks.
-  std::vector<Choice> exchange() {
+  std::vector<KernelChange> exchange() {
     json own = json::array();
-    for (const Choice& choice : loader_.choices()) own.push_back(to_json(choice));
+    for (const KernelChange& kernel_change : loader_.kernel_changes())
+      own.push_back(to_json(kernel_change));
     const std::string text = own.dump();
     if (text.size() > kMostBytes)
       throw InternalError("the proposals of a commit are larger than a rank may send");
@@ -363,7 +364,7 @@ class Together {
     std::vector<std::byte> mine(largest), all(count * largest);
     std::memcpy(mine.data(), text.data(), text.size());
     check(ranks_.gather(mine, all, step()), "exchanging");
-    std::vector<Choice> proposals;
+    std::vector<KernelChange> proposals;
     for (std::size_t rank = 0; rank < count; ++rank) {
       const auto* const begin = reinterpret_cast<const char*>(all.data() + rank * largest);
       for (const json& one : json::parse(begin, begin + openings_[rank].size))
@@ -438,25 +439,25 @@ CommitReport agree_on_commit(detail::Engine& engine, const std::vector<Proposal>
   for (const Proposal& one : found) {
     const auto handle = one.handle.lock();
     if (!handle) continue;
-    const Choice choice = loader.choice_of(one, *handle);
-    auto loaded = loader.load(choice.change, {&handle, 1}, true);
+    const KernelChange kernel_change = loader.kernel_change_of(one, *handle);
+    auto loaded = loader.load(kernel_change.change, {&handle, 1}, true);
     if (!loaded) {
       ++report.dropped;
       continue;
     }
     // Other handles of the kernel get it, too, unless they have found something themselves or their
     // rules forbid it.
-    for (const auto& other : handles_of(engine, choice)) {
+    for (const auto& other : handles_of(engine, kernel_change)) {
       const bool has_own = std::ranges::any_of(found, [&](const Proposal& its) {
         return its.place == other.get() && its.launchable.problem == one.launchable.problem;
       });
       if (has_own) continue;
-      if (auto more = loader.load(choice.change, {&other, 1}, true))
+      if (auto more = loader.load(kernel_change.change, {&other, 1}, true))
         std::move(more->begin(), more->end(), std::back_inserter(*loaded));
     }
     bool published = false;
     for (Proposal& ready : *loaded) published = publish(ready) || published;
-    if (published) report.changes.push_back(choice.change);
+    if (published) report.changes.push_back(kernel_change.change);
   }
   std::ranges::sort(report.changes, {}, [](const Change& c) {
     return std::tie(c.kernel, c.types, c.problem, c.config);

@@ -69,12 +69,13 @@ std::string Builder::compiler_version(Target::Kind kind) {
   return compiler ? compiler->identity().version : std::string();
 }
 
-std::optional<Digest> Builder::kernel_source(const KernelDefinition& kernel) {
-  return codegen::kernel_source(kernel, includes_);
+std::optional<Digest> Builder::source_digest(const KernelDefinition& kernel) {
+  return codegen::source_digest(kernel, includes_);
 }
 
-std::optional<codegen::KernelSource> Builder::read_kernel_source(const KernelDefinition& kernel) {
-  return codegen::read_kernel_source(kernel, includes_);
+std::optional<codegen::KernelSourceDigest> Builder::read_source_digest(
+    const KernelDefinition& kernel) {
+  return codegen::read_source_digest(kernel, includes_);
 }
 
 /// Fills in the build if the store has exactly this key.
@@ -252,7 +253,7 @@ bool Builder::is_still_of(const Key& key, const Instance& instance, codegen::Com
     const codegen::Source now =
         codegen::make_source(instance.kernel, instance.config, instance.target, compiler, files);
     return codegen::binary_key(now, instance.target, compiler,
-                               codegen::kernel_source(instance.kernel, files)) == key;
+                               codegen::source_digest(instance.kernel, files)) == key;
   } catch (const Error&) {  // a file is gone
     return false;
   }
@@ -299,8 +300,8 @@ Build Builder::compile(const Instance& instance, const codegen::Source& source,
 
 std::optional<Build> Builder::find(const KernelDefinition& kernel,
                                    std::span<const std::int64_t> config, const Target& target,
-                                   const std::optional<Digest>& source_digest) {
-  const Instance instance{kernel, config, target, source_digest};
+                                   const std::optional<Digest>& digest) {
+  const Instance instance{kernel, config, target, digest};
   if (access_ == Access::look_up) return substitute(instance, Substitutes::any);
   if (!instance.source)
     if (auto found = substitute(instance, Substitutes::shipped)) return found;
@@ -316,8 +317,7 @@ std::optional<Build> Builder::find(const KernelDefinition& kernel,
 }
 
 Build Builder::build(const KernelDefinition& kernel, std::span<const std::int64_t> config,
-                     const Target& target, Access at_most,
-                     const std::optional<Digest>* source_digest) {
+                     const Target& target, Access at_most, const std::optional<Digest>* digest) {
   const auto start = std::chrono::steady_clock::now();
   const auto timed = [&](Build build) {
     build.seconds = seconds_since(start);
@@ -325,7 +325,7 @@ Build Builder::build(const KernelDefinition& kernel, std::span<const std::int64_
   };
   const codegen::FilesSeen files(includes_);
   const Instance instance{kernel, config, target,
-                          source_digest ? *source_digest : codegen::kernel_source(kernel, files)};
+                          digest ? *digest : codegen::source_digest(kernel, files)};
   if (access_ == Access::look_up) return timed(build_without_compiler(instance));
   // A program may be shipped without its sources. What lies in the writable store may be of an
   // older source: there, making the source says which file is missing.

@@ -69,25 +69,25 @@ class Builder {
   /// kernel source), else compiled.
   /// With `at_most` look_up nothing is compiled; where the builder may compile, a binary is then
   /// found as it would be found before compiling it. Missing::why says if it could not be compiled.
-  /// @param source what kernel_source() has said a moment ago; null: it is asked
+  /// @param digest what source_digest() has said a moment ago; null: it is asked
   /// @throws UserError, EnvironmentError as make_source and Compiler::compile do.
   Build build(const KernelDefinition& kernel, std::span<const std::int64_t> config,
               const Target& target, Access at_most = Access::compile,
-              const std::optional<Digest>* source = nullptr);
+              const std::optional<Digest>* digest = nullptr);
 
   /// What build() finds without compiling, or an instance's failure that it remembers. Nothing if
   /// there is neither: then build() says what is missing. @throws as build()
   std::optional<Build> find(const KernelDefinition& kernel, std::span<const std::int64_t> config,
-                            const Target& target, const std::optional<Digest>& source);
+                            const Target& target, const std::optional<Digest>& digest);
 
   /// An instance that does not compile is refused at once the second time, until its key changes or
   /// this is called: a header that was missing may be there now, where no key can tell.
   void forget_failures();
 
-  /// As codegen::kernel_source.
-  std::optional<Digest> kernel_source(const KernelDefinition& kernel);
-  /// As codegen::read_kernel_source.
-  std::optional<codegen::KernelSource> read_kernel_source(const KernelDefinition& kernel);
+  /// As codegen::source_digest.
+  std::optional<Digest> source_digest(const KernelDefinition& kernel);
+  /// As codegen::read_source_digest.
+  std::optional<codegen::KernelSourceDigest> read_source_digest(const KernelDefinition& kernel);
 
   codegen::Compiler& compiler(Target::Kind kind);
   /// The version of the compiler for a target kind, if it was needed before; else empty.
@@ -117,7 +117,7 @@ class Builder {
     const KernelDefinition& kernel;
     std::span<const std::int64_t> config;
     const Target& target;
-    std::optional<Digest> source;  ///< as codegen::kernel_source
+    std::optional<Digest> source;  ///< as codegen::source_digest
   };
   std::optional<Build> substitute(const Instance& instance, Substitutes which,
                                   std::string* ambiguous = nullptr);

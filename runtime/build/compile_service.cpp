@@ -126,7 +126,7 @@ class CompileDesk {
       compiler_ = open_(place);
       greeting.identity = identity_of(*compiler_);
     } catch (const std::exception& error) {
-      greeting.problem = error.what();
+      greeting.obstacle = error.what();
     }
     return greeting.pack();
   }
@@ -192,13 +192,13 @@ CompilerPlace CompilerPlace::unpack(std::span<const std::byte> bytes) {
 }
 
 std::vector<std::byte> CompilerGreeting::pack() const {
-  return FieldWriter().text(problem).text(identity).finish();
+  return FieldWriter().text(obstacle).text(identity).finish();
 }
 
 CompilerGreeting CompilerGreeting::unpack(std::span<const std::byte> bytes) {
   FieldReader fields(bytes);
   CompilerGreeting greeting;
-  greeting.problem = fields.text();
+  greeting.obstacle = fields.text();
   greeting.identity = fields.text();
   fields.finish();
   return greeting;
@@ -257,8 +257,8 @@ std::unique_ptr<codegen::Compiler> open_compiler(const CompilerPlace& place, Ope
   if (place.kind == Target::Kind::host) {
     const std::vector<fs::path> plugins(place.plugins.begin(), place.plugins.end());
     if (opening == Opening::at_once)
-      if (const std::string problem = codegen::host_compiler_problem(plugins); !problem.empty())
-        throw EnvironmentError(problem);
+      if (const std::string obstacle = codegen::host_compiler_obstacle(plugins); !obstacle.empty())
+        throw EnvironmentError(obstacle);
     return codegen::make_host_compiler(plugins);
   }
   codegen::NvrtcProbe nvrtc = codegen::NvrtcCompiler::find(place.nvrtc);

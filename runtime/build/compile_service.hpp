@@ -27,7 +27,7 @@ struct CompilerPlace {
 
 /// A process's reply: the compiler that it has opened.
 struct CompilerGreeting {
-  std::string problem;   ///< why it could not be opened; empty: it was
+  std::string obstacle;  ///< why it could not be opened; empty: it was
   std::string identity;  ///< compilers with equal identities produce the same bytes
 
   std::vector<std::byte> pack() const;

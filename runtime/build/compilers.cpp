@@ -71,7 +71,7 @@ CompilePlan compile_plan(std::optional<unsigned> asked) {
       .executable = executable.string()};
 }
 
-std::string problem_of(const CompilePlan& plan) {
+std::string obstacle_of(const CompilePlan& plan) {
   // A process that has opened no compiler answers as well: that it has none.
   ProcessPool pool(
       {.executable = plan.executable, .setup = CompilerPlace{.kind = Target::Kind::host}.pack()});

@@ -23,7 +23,7 @@ struct CompilePlan {
 CompilePlan compile_plan(std::optional<unsigned> asked);
 
 /// Starts one of these processes. Returns why it cannot be used; empty if it can.
-std::string problem_of(const CompilePlan& plan);
+std::string obstacle_of(const CompilePlan& plan);
 
 /// A function that makes NVRTC's or the host compiler, to run where compile_plan(asked) says, which
 /// is asked now: a first launch does not wait for it. The function, whose processes run in the

@@ -14,7 +14,7 @@ PoolOptions for_compiler(PoolOptions pool, const codegen::Compiler& here,
   pool.setup = place.pack();
   pool.refuse = [expected = identity_of(here)](std::span<const std::byte> hello) -> std::string {
     const CompilerGreeting greeting = CompilerGreeting::unpack(hello);
-    if (!greeting.problem.empty()) return greeting.problem;
+    if (!greeting.obstacle.empty()) return greeting.obstacle;
     if (greeting.identity == expected) return {};
     return "its compiler is another one: " + greeting.identity + ", here: " + expected;
   };

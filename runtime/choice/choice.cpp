@@ -177,7 +177,7 @@ class Core final : public ChoiceCore {
     return format("{} forces this alternative: nothing is recorded",
                   switches_.forced_by.empty() ? "ChoiceOptions::choose" : switches_.forced_by);
   }
-  /// Those of a bucket that launches have used.
+  /// The problems of a bucket that launches have used.
   std::set<Values> known_problems(const ProblemValues& bucket) const {
     std::set<Values> known;
     for (const Ready& ready : problems_.loaded())
@@ -210,12 +210,12 @@ class Core final : public ChoiceCore {
       Decided used;
       const auto make = [&]() -> Problems::Made {
         used = settle(choice_.operation.bucketed(problem), tuning_options(nullptr), by_launch);
-        if (!used) return Problems::GaveUp{};
+        if (!used) return Problems::Unmade{};
         return ready(problem, *used);
       };
       const auto when = problems_.find(problem) ? Problems::If::always : Problems::If::not_in_use;
       const Problems::Outcome outcome = make_here_or_wait(problem, make, when);
-      if (std::holds_alternative<Problems::GaveUp>(outcome)) return best_known(problem);
+      if (std::holds_alternative<Problems::Unmade>(outcome)) return best_known(problem);
       Ready made = std::get<Ready>(outcome);
       // A tuning may have decided otherwise meanwhile, when this problem was not yet among the
       // known ones.
@@ -224,17 +224,17 @@ class Core final : public ChoiceCore {
     }
   }
 
-  /// The thread whose turn it is to tune waits for no thread that makes the problem, since that may
-  /// wait for the turn.
+  /// The thread whose turn it is to tune does not wait for another thread that makes the problem,
+  /// because that one may wait for the turn.
   Problems::Outcome make_here_or_wait(Span problem, const Problems::Work& make, Problems::If when) {
     runtime::Workshop& workshop = tuner_.workshop();
     if (!workshop.turn().mine() && !workshop.turn_alone().mine())
       return problems_.make(problem, make, when);
-    return problems_.try_make(problem, make, when).value_or(Problems::GaveUp{});
+    return problems_.try_make(problem, make, when).value_or(Problems::Unmade{});
   }
 
-  /// Inside of a measurement neither the ranks may be asked nor a thread waited for that asks them:
-  /// both would wait for this measurement.
+  /// Whether this thread is inside a measurement. It may then neither ask the ranks nor wait for a
+  /// thread that asks them, because both would wait for this measurement to end.
   static bool may_not_ask(const TuneOptions& options) {
     return options.ranks && options.ranks->size() > 1 && runtime::MeasuringTogether::here();
   }
@@ -361,8 +361,8 @@ class Core final : public ChoiceCore {
     if (failed) std::rethrow_exception(failed);
   }
 
-  /// What launches of an exact problem do. Where it is none for a decision's config, the first
-  /// candidate that can do it; ranks take another one for no other reason.
+  /// What launches of an exact problem do. If the decided config has failed, or cannot do this
+  /// problem, the first candidate that can is used. Ranks switch for no other reason.
   Launchable ready(Span problem, const Decision& decision) {
     if (switches_.forced) return launchable(problem, decision);
     std::string why = "it has failed";
@@ -390,7 +390,7 @@ class Core final : public ChoiceCore {
                         choice_.name, choice_.operation.describe_problem(problem),
                         decision.field.subject.space.describe(decision.config), why));
     Decision exact = tuner_.first_of(problem, decision);
-    // Those of the winning alternative first: it may call the same thing otherwise here.
+    // The winning alternative's come first: it may describe the same candidate differently here.
     std::vector<Values> candidates = exact.field.subject.configs;
     std::ranges::stable_partition(candidates,
                                   [&](const Values& c) { return c[0] == decision.config[0]; });
@@ -411,7 +411,7 @@ class Core final : public ChoiceCore {
     if (const std::string why = contender.unsupported(problem, engine_->device()->info());
         !why.empty())
       throw NotForProblem(format("alternative {}: {}", what.name, why));
-    // Of the source that is loaded, or of one before it.
+    // Read before the kernel is loaded, so it is of the source that is loaded or of an earlier one.
     const std::string identity = kernel ? contender.identity(problem) : std::string();
     if (decision.by_ranks && what.kernel && !kernel)
       throw EnvironmentError(

@@ -26,7 +26,7 @@ using kiln::detail::format;
 
 namespace {
 
-/// Of a time limit, for what is tuned by itself. The rest is for the meeting of all alternatives.
+/// The share of a time limit for what is tuned by itself. The rest is for comparing alternatives.
 constexpr double kShareAlone = 0.8;
 constexpr double kLeastSeconds = 0.1;
 
@@ -180,8 +180,8 @@ ChoiceTuner::Parts ChoiceTuner::tune_alone_each(const Field& field, const Proble
 }
 
 void ChoiceTuner::compare_kernels(const Field& field, Parts& parts, const TuneOptions& options) {
-  // Quarters of digests, which floats can hold, and what is less than any. A rank without a config
-  // launches none.
+  // Digests are compared in quarters, which floats hold exactly; kNone is less than any of them. A
+  // rank without a config does not launch the kernel, and passes kNone.
   constexpr int kBits = 16, kQuarters = 4;
   constexpr float kNone = std::numeric_limits<float>::lowest();
   std::vector<std::size_t> kernels;
@@ -296,8 +296,8 @@ ChoiceTuner::Agreed ChoiceTuner::tune_in_common(Field common, const ProblemValue
   TuneOptions part = options;
   if (const double all = options.max_seconds.value_or(0); all > 0)
     part.max_seconds = all * kShareAlone;
-  // Whatever is on record: all ranks are to launch one config of a kernel, which each of them may
-  // remember otherwise.
+  // Also if a result is on record: all ranks must launch the same config of a kernel, and their
+  // records may differ.
   Parts parts = tune_alone_each(field, bucket, &part, for_launch);
   compare_kernels(field, parts, options);
   decision.kernels = parts.kernels;
@@ -317,7 +317,7 @@ ChoiceTuner::Agreed ChoiceTuner::tune_in_common(Field common, const ProblemValue
   TuneResult& result =
       agreed.tuned.emplace(tune_alone_or_together(workshop_, std::move(maker), options, for_launch))
           .result;
-  // Also where nothing was measured, and the ranks use what they can launch: all of them know.
+  // There is a plan even if nothing was measured and the ranks use what they can launch.
   if (!result.agreed->plan_digest.empty()) {
     decision.config = result.winner().config;
     decision.failed = failed_on_any(field, parts, result, options);
@@ -328,7 +328,7 @@ ChoiceTuner::Agreed ChoiceTuner::tune_in_common(Field common, const ProblemValue
   return agreed;
 }
 
-/// Each rank knows of its own failures, and those on its record may be others than on another's.
+/// Each rank knows only its own failures, and the ranks' records may list different ones.
 std::set<Values> ChoiceTuner::failed_on_any(const Field& field, const Parts& parts,
                                             const TuneResult& result, const TuneOptions& options) {
   const std::vector<Values>& configs = field.subject.configs;
@@ -340,7 +340,7 @@ std::set<Values> ChoiceTuner::failed_on_any(const Field& field, const Parts& par
                       found->status != CandidateStatus::not_tried;
     if (here || !parts.failed[field.place(configs[i]).contender].why.empty()) failed[i] = 1;
   }
-  // Without an answer the winner is all that this rank may launch.
+  // If the ranks did not answer, this rank may launch only the winner.
   const bool answered = take_greatest(workshop_, options, failed);
   std::set<Values> none;
   for (std::size_t i = 0; i < configs.size(); ++i)

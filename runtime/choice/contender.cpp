@@ -157,8 +157,8 @@ class Template final : public Contender {
     if (const auto missing = handle.prepare(problem)) throw MissingError(*missing);
   }
 
-  /// Not by its handle, which would use the result by itself, and asks ranks whenever a problem is
-  /// new to it.
+  /// Does not use the handle, which would put the result in use by itself, and which asks the ranks
+  /// whenever a problem is new to it.
   void tune_together(Span problem, const TuneOptions& options, bool for_launch, TunedAlone& tuned) {
     const Values bucket = tell_if_it_throws(options, [&] {
       Values values = definition_.bucketed(problem);
@@ -174,15 +174,15 @@ class Template final : public Contender {
       return;
     }
     const TuneResult result = tune_one(engine_, definition_, bucket, options, for_launch).result;
-    // Also where nothing may be measured: another alternative can be used instead.
+    // Thrown even if nothing may be measured, because another alternative can be used instead.
     if (ending_of(result, true) == Ending::unusable) throw NoneUsable(definition_, result);
     tuned.complete = result.complete;
     tuned.changed = !result.from_store;
     tuned.kernel = result.winner().config;
   }
 
-  /// Its launches ask no other rank. A handle keeps what it has loaded, so it is one of today's
-  /// source.
+  /// Its launches ask no other rank. A handle keeps what it has loaded, so this one is made of
+  /// today's source.
   DynamicTuned fixed(const Values& config) {
     const Digest definition = engine_.records().definition(definition_);
     const std::lock_guard lock(mutex_);

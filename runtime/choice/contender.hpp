@@ -29,7 +29,7 @@ struct Entrance {
   std::vector<Values> candidates{};  ///< descriptions, best guess first
   std::string why_not{};             ///< if there are none
   std::string identity{};            ///< Contender::identity
-  /// By ranks, not all of which have it: nothing of it may be in what they agree on.
+  /// With ranks, some of which lack this alternative: what they agree on must not contain it.
   bool left_out = false;
 };
 
@@ -40,7 +40,7 @@ struct CannotRun {
   bool passing = false;
 };
 
-/// What came of a tuning by itself.
+/// The outcome of tuning an alternative by itself.
 struct TunedAlone {
   bool complete = true;  ///< its search has ended, so that another one would find nothing else
   bool changed = false;  ///< something else is launched than before
@@ -63,7 +63,7 @@ class Contender {
   std::string unsupported(Span problem, const DeviceInfo& device) const {
     return what_.supports ? what_.supports(problem, device) : std::string();
   }
-  /// With that of a library behind it.
+  /// Includes the version of the library behind it, if there is one.
   virtual std::string version() const { return what_.version; }
   /// Names of a description's values.
   virtual std::vector<std::string> parameters() const { return {}; }

@@ -19,7 +19,8 @@ namespace {
 using cublaslt::kAlgoAttributes;
 using cublaslt::Library;
 
-/// Of C, A and B, in bytes: the heuristic is told of no more, so any such pointers may be launched.
+/// The alignment of A, B and C in bytes. The heuristic assumes no more, so all pointers with this
+/// alignment can be launched.
 constexpr std::uint32_t kAlignment = 16;
 
 void check_status(cublaslt::Status status, const char* call) {
@@ -28,7 +29,7 @@ void check_status(cublaslt::Status status, const char* call) {
         format("cublasLt{} failed with status {}", call, static_cast<int>(status)));
 }
 
-/// Whether the library does what it is asked for. @throws EnvironmentError where it cannot tell
+/// Whether the library supports what it was asked for. @throws EnvironmentError if the call failed
 bool supports(cublaslt::Status status, const char* call) {
   if (status == cublaslt::Status::invalid_value || status == cublaslt::Status::not_supported)
     return false;
@@ -281,7 +282,7 @@ class Cublaslt final : public Contender {
     if (!product) return {{}, std::move(why)};
     device_->within([&] {
       for (const auto& found : product->heuristic(gemm().top, gemm().workspace)) {
-        // What its public attributes do not bring back could not be had from a record.
+        // An algorithm that its public attributes do not restore could not be read from a record.
         const auto description = product->describe(found);
         const auto algo = description ? product->algo(*description) : std::nullopt;
         if (algo && fits(product->check(*algo)) &&

@@ -23,7 +23,7 @@ std::int64_t id_of(const Contender& contender) {
   return id + 1;
 }
 
-/// What else a measurement depends on that parameters and problem do not say.
+/// What a measurement depends on besides the parameters and the problem.
 std::string version_of(const detail::ChoiceDescription& choice,
                        std::span<const std::unique_ptr<Contender>> contenders,
                        std::span<const Entrance> entrances) {

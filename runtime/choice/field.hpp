@@ -20,7 +20,7 @@ namespace kiln::runtime {
 
 /// A config names the alternative by a number that depends on its name and version alone, and has
 /// the description's values under `<alternative>.<parameter>`; those of other alternatives are 0.
-/// So a candidate on record of another version is none of today's space, and the others still are.
+/// So a recorded candidate of another version is not in today's space, while the others still are.
 struct Field {
   detail::FunctionDescription subject;
   std::vector<Entrance> entrances;  ///< by contender
@@ -63,7 +63,7 @@ using KernelConfigs = std::vector<std::optional<Values>>;
 struct Decision {
   Field field;
   Values config{};            ///< of the field
-  std::set<Values> failed{};  ///< configs of the field that no launch may have
+  std::set<Values> failed{};  ///< configs of the field that no launch may use
   /// All ranks have decided the same. So what one rank alone lacks is no reason for it to launch
   /// anything else, and a kernel is launched with its config below, or not at all.
   bool by_ranks = false;

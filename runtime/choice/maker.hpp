@@ -80,7 +80,8 @@ class ChoiceMaker final : public TrialMaker {
   std::shared_ptr<Module> module_of(const Rig&) override { return nullptr; }
 
  private:
-  /// Either all are replayed, or none: what a host spends on a launch is not in a replay.
+  /// Either all or none are replayed, because a replay does not contain the host's work for a
+  /// launch.
   bool all_capturable() const {
     for (std::size_t i = 0; i < contenders_.size(); ++i)
       if (!field_.entrances[i].candidates.empty() && !contenders_[i]->what().capturable)

@@ -62,7 +62,7 @@ std::string difference(const std::vector<HeldMessage>& all, std::uint64_t mine) 
   return format("{} {} another one", listed(other), other.size() == 1 ? "has" : "have");
 }
 
-/// Those of `places` that are `common`, in the order of `places`.
+/// The alternatives in `common`, in the order in which the rank lists them.
 std::vector<std::uint64_t> in_order(const HeldMessage& message,
                                     const std::vector<std::uint64_t>& common) {
   std::vector<std::uint64_t> order;
@@ -109,7 +109,7 @@ std::vector<Entrance> meet(const detail::ChoiceDescription& choice, std::string_
   for (std::size_t i = 0; i < contenders.size(); ++i) {
     Entrance& entrance = mine[i];
     const std::string why = difference(all, places[i]);
-    // One that can do the problem on no rank stays a part of what is asked, as it is for one rank.
+    // An alternative that no rank can use for this problem stays in the key, as without ranks.
     entrance.left_out = !why.empty();
     if (!entrance.left_out) {
       common.push_back(places[i]);

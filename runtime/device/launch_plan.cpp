@@ -76,20 +76,20 @@ std::vector<std::string> step_entries(const KernelDefinition& kernel) {
 
 bool LaunchPlan::empty() const noexcept { return runtime::empty(launch); }
 
-std::string LaunchPlan::problem(const DeviceLimits& limits) const {
-  if (std::string why = runtime::launch_problem(launch, limits); !why.empty()) return why;
+std::string LaunchPlan::obstacle(const DeviceLimits& limits) const {
+  if (std::string why = runtime::launch_obstacle(launch, limits); !why.empty()) return why;
   if (empty()) return {};  // the maps of an empty problem have no elements
   for (std::size_t i = 0; i < steps.size(); ++i)
-    if (const std::string why = runtime::launch_problem(steps[i], limits);
+    if (const std::string why = runtime::launch_obstacle(steps[i], limits);
         !runtime::empty(steps[i]) && !why.empty())
-      return runtime::step_problem(step_names.at(i), why);
+      return runtime::step_obstacle(step_names.at(i), why);
   if (workspace)
-    if (std::string why = runtime::workspace_problem(*workspace, limits); !why.empty()) return why;
+    if (std::string why = runtime::workspace_obstacle(*workspace, limits); !why.empty()) return why;
   for (const PlannedMap& planned : maps) {
     if (!limits.tensor_maps)
       return format("argument {} as a tensor map, which the device does not support",
                     planned.argument);
-    if (const std::string why = planned.map.problem(); !why.empty())
+    if (const std::string why = planned.map.obstacle(); !why.empty())
       return format("argument {} as a tensor map with {}", planned.argument, why);
   }
   return {};

@@ -26,7 +26,7 @@ std::uint64_t thread_count(const Dim3& block) {
   return layer > UINT32_MAX ? layer : layer * block.z;
 }
 
-std::string cluster_problem(const Launch& g, const DeviceLimits& limits) {
+std::string cluster_obstacle(const Launch& g, const DeviceLimits& limits) {
   if (g.cluster == Dim3{}) return {};
   if (g.cluster.x == 0 || g.cluster.y == 0 || g.cluster.z == 0) return "a cluster has no blocks";
   const std::uint64_t blocks = thread_count(g.cluster);
@@ -45,7 +45,7 @@ std::string cluster_problem(const Launch& g, const DeviceLimits& limits) {
 
 bool empty(const Launch& g) noexcept { return g.grid.x == 0 || g.grid.y == 0 || g.grid.z == 0; }
 
-std::string launch_problem(const Launch& g, const DeviceLimits& limits) {
+std::string launch_obstacle(const Launch& g, const DeviceLimits& limits) {
   if (g.block.x == 0 || g.block.y == 0 || g.block.z == 0) return "a block has no threads";
   if (exceeds(g.block, limits.max_block))
     return format("a block of {}, but the device allows {}", extent(g.block),
@@ -61,7 +61,7 @@ std::string launch_problem(const Launch& g, const DeviceLimits& limits) {
   if (std::int64_t{g.shared_bytes} > limits.shared_per_block_optin)
     return format("{} bytes of dynamic shared memory per block, but the device has {}",
                   g.shared_bytes, limits.shared_per_block_optin);
-  if (std::string problem = cluster_problem(g, limits); !problem.empty()) return problem;
+  if (std::string obstacle = cluster_obstacle(g, limits); !obstacle.empty()) return obstacle;
   if (g.cooperative && !limits.cooperative)
     return "a cooperative launch, which the device does not support";
   if (g.shared_carveout < -1 || g.shared_carveout > 100)
@@ -76,11 +76,11 @@ std::string describe(const WorkspaceSize& size) {
   return format("{} and {}", counted(size.bytes, "byte"), counted(size.semaphores, "semaphore"));
 }
 
-std::string step_problem(std::string_view entry, std::string_view why) {
+std::string step_obstacle(std::string_view entry, std::string_view why) {
   return format("step `{}`: {}", entry, why);
 }
 
-std::string workspace_problem(const WorkspaceSize& size, const DeviceLimits& limits) {
+std::string workspace_obstacle(const WorkspaceSize& size, const DeviceLimits& limits) {
   const auto most =
       static_cast<std::uint64_t>(limits.memory_bytes > 0 ? limits.memory_bytes : INT64_MAX / 2);
   if (size.semaphores <= most / sizeof(std::uint32_t) && size.bytes <= most && size.total() <= most)
@@ -88,9 +88,9 @@ std::string workspace_problem(const WorkspaceSize& size, const DeviceLimits& lim
   return format("a workspace of {}, but the device has {} bytes", describe(size), most);
 }
 
-std::string resource_problem(const codegen::ResourceUsage& usage, const Launch& g,
-                             const DeviceLimits& limits) {
-  if (std::string problem = launch_problem(g, limits); !problem.empty()) return problem;
+std::string resource_obstacle(const codegen::ResourceUsage& usage, const Launch& g,
+                              const DeviceLimits& limits) {
+  if (std::string obstacle = launch_obstacle(g, limits); !obstacle.empty()) return obstacle;
   const std::uint64_t threads = thread_count(g.block);
   if (usage.max_threads > 0 && threads > static_cast<std::uint64_t>(usage.max_threads))
     return format("{} threads per block, but __launch_bounds__ allows {}", threads,
@@ -115,18 +115,18 @@ std::string resource_problem(const codegen::ResourceUsage& usage, const Launch& 
   return format("not one block fits on a multiprocessor, which lacks {}", to_string(o.limit));
 }
 
-std::string resource_problem(std::span<const codegen::ResourceUsage> entries,
-                             const kiln::detail::LaunchPlan& plan, const DeviceLimits& limits) {
+std::string resource_obstacle(std::span<const codegen::ResourceUsage> entries,
+                              const kiln::detail::LaunchPlan& plan, const DeviceLimits& limits) {
   if (entries.size() != 1 + plan.steps.size())
     throw InternalError(format("a kernel was compiled with {} entries, but {} are launched",
                                entries.size(), 1 + plan.steps.size()));
-  if (std::string problem = resource_problem(entries.front(), plan.launch, limits);
-      !problem.empty())
-    return problem;
+  if (std::string obstacle = resource_obstacle(entries.front(), plan.launch, limits);
+      !obstacle.empty())
+    return obstacle;
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     if (empty(plan.steps[i])) continue;
-    const std::string problem = resource_problem(entries[i + 1], plan.steps[i], limits);
-    if (!problem.empty()) return step_problem(plan.step_names.at(i), problem);
+    const std::string obstacle = resource_obstacle(entries[i + 1], plan.steps[i], limits);
+    if (!obstacle.empty()) return step_obstacle(plan.step_names.at(i), obstacle);
   }
   return {};
 }

@@ -83,7 +83,7 @@ void Workspaces::reserve(Stream stream, const WorkspaceSize& size) {
 }
 
 void Workspaces::check(const WorkspaceSize& size) const {
-  if (const std::string why = workspace_problem(size, device_->info().limits); !why.empty())
+  if (const std::string why = workspace_obstacle(size, device_->info().limits); !why.empty())
     throw UserError(why);
 }
 

@@ -93,7 +93,7 @@ void FunctionBench::look_again() {
   if (const Verdict now = verdict(); !now.right)
     throw TrialFault(
         CandidateStatus::wrong_result,
-        format("its results were right at first, and not while it was timed: {}", now.why));
+        format("its results were right at first, but wrong while it was timed: {}", now.why));
 }
 
 bool FunctionBench::record(Rig& rig, std::size_t launches) {

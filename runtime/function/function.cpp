@@ -234,7 +234,7 @@ class Core final : public FunctionCore {
       problems.throw_if_none(problem);
     if (tuning.ranks || workshop_.may_measure(true)) {
       const runtime::TuneOutcome tuned = measure(problems, problem, call, how, tuning, true);
-      if (tuned.ending == runtime::Ending::undecided) return Problems::GaveUp{};
+      if (tuned.ending == runtime::Ending::undecided) return Problems::Unmade{};
       return launchable(problem, *find(problems, problem));
     }
     const auto recall = workshop_.records().recall(function_, problem);

@@ -75,7 +75,7 @@ std::variant<std::shared_ptr<Rig>, Refusal> KernelBench::load(const Trial& trial
   const auto& binary = *std::get<std::shared_ptr<const codegen::Binary>>(trial.code);
   const detail::LaunchPlan& plan = trial.plan;
   if (std::string why =
-          resource_problem(resources_of_entries(binary), plan, device_->info().limits);
+          resource_obstacle(resources_of_entries(binary), plan, device_->info().limits);
       !why.empty())
     return Refusal{CandidateStatus::exceeds_limits, std::move(why)};
   const auto rig = std::make_shared<KernelRig>();
@@ -91,7 +91,7 @@ std::variant<std::shared_ptr<Rig>, Refusal> KernelBench::load(const Trial& trial
     for (std::size_t i = 0; i < plan.steps.size(); ++i)
       if (!empty(plan.steps[i]) && !fits(rig->module->step(i), plan.steps[i]))
         return Refusal{CandidateStatus::exceeds_limits,
-                       step_problem(plan.step_names.at(i), "not one block fits a multiprocessor")};
+                       step_obstacle(plan.step_names.at(i), "not one block fits a multiprocessor")};
     rig->kernel = std::make_shared<TrialKernel>(device_, rig->module, plan,
                                                 workload_.data().trial->arguments.size());
     rig->variables = ModuleData::of(trial.variables, device_, rig->module);

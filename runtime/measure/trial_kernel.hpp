@@ -51,7 +51,8 @@ class TrialKernel {
   /// before what is in front of it has ended, where its launch is programmatic.
   void launch(Stream stream, void* const* args, bool overlap) const;
   /// The same for a launch that is verified. With a workspace it waits for the stream.
-  /// @throws WrongResult when it leaves the workspace as it may not, or as Device::launch_checked
+  /// @throws WrongResult if it leaves the workspace in a forbidden state; also what
+  /// Device::launch_checked throws
   void launch_checked(Stream stream, void* const* args);
   /// What launches have done to the workspace. They must have ended.
   std::string repair() { return workspace_ ? workspace_->repair() : std::string(); }

@@ -159,13 +159,13 @@ class Run {
 
   void look_and_find(std::size_t i) {
     PrepareItem& item = items_[i];
-    const Sources sources = item.sources->get(engine_.records());
+    const SourceDigests sources = item.sources->get(engine_.records());
     look(item, &sources);
     if (to_load(item)) instances_.find(item, item.best.configs.front());
     looked_at_[i] = true;
   }
 
-  void look(PrepareItem& item, const Sources* sources = nullptr) {
+  void look(PrepareItem& item, const SourceDigests* sources = nullptr) {
     try {
       item.best = item.provisions().best_configs(item.problem, tuning_of(item), sources);
       item.usable = true;

@@ -129,8 +129,8 @@ class Budget {
     const DeviceInfo& device = engine_.device()->info();
     if (device.limits.on_host() || item.handle->fixed() || !engine_.may_compile()) return {};
     const detail::Tunable subject(item.kernel());
-    const std::vector<Values> listed = subject.configs(item.problem, device.limits);
-    return best_guess(candidate_space(subject, item.problem, device.limits, listed),
+    const std::vector<Values> authored = subject.configs(item.problem, device.limits);
+    return best_guess(candidate_space(subject, item.problem, device.limits, authored),
                       CostModel(subject, item.problem, device), options_.seed);
   }
 

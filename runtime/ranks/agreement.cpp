@@ -284,8 +284,8 @@ Agreement::Actions Agreement::choose(Time now) {
   std::vector<Work::Item> items;
   for (std::size_t p = 0; p < problems_.size(); ++p) {
     Problem& problem = problems_[p];
-    Choice choice = select(problem.agreed, in_.options.margin);
-    if (problem.winner) choice = {*problem.winner, problem.agreed[*problem.winner]};
+    Pick pick = select(problem.agreed, in_.options.margin);
+    if (problem.winner) pick = {*problem.winner, problem.agreed[*problem.winner]};
     // Where finalists were timed again, the others keep their one time. Where none was, because
     // time was over or a rank was stopped, that one time decides.
     if (!problem.first_round.empty()) {
@@ -293,14 +293,14 @@ Agreement::Actions Agreement::choose(Time now) {
       for (const std::size_t c : finalists(Times(times), in_.options.finalists))
         if (is_time(problem.agreed[c]) || !std::isfinite(problem.agreed[c]))
           times[c] = problem.agreed[c];
-      if (!is_time(choice.seconds)) choice = select(times, in_.options.margin);
+      if (!is_time(pick.seconds)) pick = select(times, in_.options.margin);
       problem.agreed = std::move(times);
     }
-    if (std::isfinite(choice.seconds)) items.push_back({p, {choice.candidate}});
-    plan_.choices.push_back(choice);
-    plan_.records.push_back({problem.agreed, choice.candidate});
+    if (std::isfinite(pick.seconds)) items.push_back({p, {pick.candidate}});
+    plan_.picks.push_back(pick);
+    plan_.records.push_back({problem.agreed, pick.candidate});
   }
-  digest_ = plan_digest(in_.identity, plan_.choices);
+  digest_ = plan_digest(in_.identity, plan_.picks);
   if (items.empty() || !trouble_.empty()) return compare(now);
   return {
       work(Phase::prepare, Work::Kind::prepare, std::move(items), now + in_.options.step_seconds)};
@@ -380,14 +380,14 @@ Agreement::Actions Agreement::abort_with(RankFailure why) {
 Agreement::Actions Agreement::finish_plan() {
   deadline_.reset();
   phase_ = Phase::done;
-  Decision d;
-  d.kind = Decision::Kind::plan;
+  Conclusion d;
+  d.kind = Conclusion::Kind::plan;
   d.plan = std::move(plan_);
   d.digest = digest_;
   d.broken = broken_;
   d.measured = measured_;
   d.notes = std::move(notes_);
-  decision_ = std::move(d);
+  conclusion_ = std::move(d);
   Actions actions;
   if (auto problems = to_save(); !problems.empty()) actions.emplace_back(Save{std::move(problems)});
   actions.emplace_back(Finish{});
@@ -397,12 +397,12 @@ Agreement::Actions Agreement::finish_plan() {
 Agreement::Actions Agreement::finish_defaults(RankFailure why) {
   deadline_.reset();
   phase_ = Phase::done;
-  Decision d;
+  Conclusion d;
   d.why = std::move(why);
   d.broken = broken_;
   d.measured = measured_;
   d.notes = std::move(notes_);
-  decision_ = std::move(d);
+  conclusion_ = std::move(d);
   return {Finish{}};
 }
 
@@ -413,8 +413,8 @@ std::vector<std::size_t> Agreement::to_save() const {
   if (in_.store == 0 || first - stores_.begin() != in_.rank) return problems;
   for (std::size_t p = 0; p < problems_.size(); ++p) {
     const auto& own = in_.problems[p].record;
-    const Record& agreed = decision_->plan.records[p];
-    if ((!own || *own != agreed) && std::isfinite(decision_->plan.choices[p].seconds))
+    const Record& agreed = conclusion_->plan.records[p];
+    if ((!own || *own != agreed) && std::isfinite(conclusion_->plan.picks[p].seconds))
       problems.push_back(p);
   }
   return problems;

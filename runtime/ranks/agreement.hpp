@@ -74,7 +74,7 @@ class Agreement {
 
   /// When to send a Tick at the latest; nothing: no exchange is waited for.
   std::optional<Time> wakes() const noexcept;
-  const std::optional<Decision>& decision() const noexcept { return decision_; }
+  const std::optional<Conclusion>& conclusion() const noexcept { return conclusion_; }
   /// Collectives started so far.
   std::uint32_t exchanges() const noexcept { return sequence_; }
   /// What is going on, for logs: `vote`.
@@ -94,7 +94,7 @@ class Agreement {
     build,
     ready,
     go,
-    together,
+    lockstep,
     reduce_one,
     prepare,
     compare,
@@ -143,7 +143,7 @@ class Agreement {
   Actions finish_defaults(RankFailure why);
   Actions give_up(RankFailure why, Time now);
 
-  /// Breaks this end, unless it is broken already; the decision follows.
+  /// Breaks this end, unless it is broken already; the conclusion follows.
   Actions abort_with(RankFailure why);
 
   Exchange exchange(Phase phase, Exchange::Kind kind, Time deadline);
@@ -178,7 +178,7 @@ class Agreement {
   Plan plan_;
   Digest digest_{};
   std::size_t measured_ = 0;
-  std::optional<Decision> decision_;
+  std::optional<Conclusion> conclusion_;
 };
 
 }  // namespace kiln::runtime::ranks

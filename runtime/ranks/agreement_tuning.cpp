@@ -102,7 +102,7 @@ Agreement::Actions Agreement::time_shares(Time now) {
 Agreement::Actions Agreement::worked(const Worked& e, Time now) {
   if (phase_ == Phase::prepare) return prepared(e, now);
   const bool expected = phase_ == Phase::tune || phase_ == Phase::finals ||
-                        phase_ == Phase::build || phase_ == Phase::together;
+                        phase_ == Phase::build || phase_ == Phase::lockstep;
   if (!expected) return {};
   if (!e.trouble.empty() && trouble_.empty()) trouble_ = e.trouble;
   for (std::size_t i = 0; i < items_.size(); ++i)
@@ -230,7 +230,7 @@ Agreement::Actions Agreement::lockstep_next(Time now) {
     current_ = next_tuned(current_ + 1);
     return current_ == problems_.size() ? choose(now) : begin_lockstep();
   }
-  return {work(Phase::together, Work::Kind::together, {{current_, {candidate_}}},
+  return {work(Phase::lockstep, Work::Kind::lockstep, {{current_, {candidate_}}},
                now + in_.options.step_seconds)};
 }
 

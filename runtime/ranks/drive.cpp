@@ -19,20 +19,20 @@ class Driver {
   Driver(Communicator& communicator, AgreementInput input, const Tasks& tasks)
       : communicator_(communicator), tasks_(tasks), agreement_(completed(std::move(input))) {}
 
-  Decision run() {
+  Conclusion run() {
     handle(Begin{});
-    while (!agreement_.decision() || !actions_.empty()) {
+    while (!agreement_.conclusion() || !actions_.empty()) {
       const Action action = std::move(actions_.front());
       actions_.pop_front();
       std::visit([this](const auto& a) { perform(a); }, action);
     }
-    const Decision& decision = *agreement_.decision();
-    for (const std::string& note : decision.notes) log(LogLevel::info, note);
-    if (decision.kind == Decision::Kind::defaults)
+    const Conclusion& conclusion = *agreement_.conclusion();
+    for (const std::string& note : conclusion.notes) log(LogLevel::info, note);
+    if (conclusion.kind == Conclusion::Kind::defaults)
       log(LogLevel::warning,
           detail::format("rank {} of {} uses default configs: {}", communicator_.rank(),
-                         communicator_.size(), decision.why.describe()));
-    return decision;
+                         communicator_.size(), conclusion.why.describe()));
+    return conclusion;
   }
 
  private:
@@ -113,7 +113,7 @@ class Driver {
   void perform(const Save& s) {
     if (!tasks_.save) return;
     try {
-      tasks_.save(s.problems, agreement_.decision()->plan);
+      tasks_.save(s.problems, agreement_.conclusion()->plan);
     } catch (const std::exception& e) {
       log(LogLevel::warning,
           detail::format("the agreed plan is used, but not saved: {}", e.what()));
@@ -138,7 +138,7 @@ class Driver {
 
 }  // namespace
 
-Decision agree(Communicator& communicator, AgreementInput input, const Tasks& tasks) {
+Conclusion agree(Communicator& communicator, AgreementInput input, const Tasks& tasks) {
   try {
     return Driver(communicator, std::move(input), tasks).run();
   } catch (const std::exception& e) {

@@ -20,8 +20,8 @@ struct Tasks {
 };
 
 /// Blocks until it is decided. Rank, size, nonce and `settles` of the input are filled in. Aborts
-/// the communicator when the decision says that it is broken.
+/// the communicator when the conclusion says that it is broken.
 /// @throws UserError on input that makes no sense; nothing else.
-Decision agree(Communicator& communicator, AgreementInput input, const Tasks& tasks);
+Conclusion agree(Communicator& communicator, AgreementInput input, const Tasks& tasks);
 
 }  // namespace kiln::runtime::ranks

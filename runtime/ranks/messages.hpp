@@ -40,7 +40,7 @@ inline constexpr std::uint32_t kProtocol = 6;
 
 /// Whether a rank tries candidates that run in step in a worker. All do where one wants to and none
 /// must not.
-enum class StepIsolation : std::uint64_t {
+enum class LockstepIsolation : std::uint64_t {
   no,    ///< it cannot, or is asked not to
   may,   ///< it has no reason to, so far
   wants  ///< it is asked to
@@ -61,7 +61,7 @@ struct HeldMessage {
   } about = About::winners;
   std::uint64_t retune = 0;  ///< this rank is asked to measure again
   std::array<std::uint64_t, kPlaces> places{};
-  std::uint64_t isolation = 0;  ///< StepIsolation: what it is to do in workers
+  std::uint64_t isolation = 0;  ///< LockstepIsolation: what it is to do in workers
   FixedText<112> refusal{};     ///< why this rank takes no part; empty: it does
 };
 static_assert(sizeof(HeldMessage) == 664);

@@ -33,7 +33,7 @@ Record decode_record(std::span<const std::byte> bytes) {
   return record;
 }
 
-Choice select(std::span<const float> times, float margin) {
+Pick select(std::span<const float> times, float margin) {
   const float best = *std::min_element(times.begin(), times.end());
   if (!is_time(best)) return {0, std::numeric_limits<float>::infinity()};
   const float band = best * (1 + margin);
@@ -54,14 +54,14 @@ std::vector<std::size_t> finalists(std::span<const float> times, std::size_t cou
   return order;
 }
 
-Digest plan_digest(const Identity& identity, std::span<const Choice> choices) {
+Digest plan_digest(const Identity& identity, std::span<const Pick> picks) {
   Identity common = identity;
   common.device = 0;  // unlike devices may choose together
   std::vector<std::byte> bytes = encode(common);
-  for (const Choice& choice : choices) {
-    const auto more = encode(static_cast<std::uint64_t>(choice.candidate));
+  for (const Pick& pick : picks) {
+    const auto more = encode(static_cast<std::uint64_t>(pick.candidate));
     bytes.insert(bytes.end(), more.begin(), more.end());
-    bytes.push_back(std::byte{std::isfinite(choice.seconds)});
+    bytes.push_back(std::byte{std::isfinite(pick.seconds)});
   }
   return sha256(bytes);
 }

@@ -37,14 +37,15 @@ std::vector<std::byte> encode_record(const Record& record);
 /// does not `answer`.
 Record decode_record(std::span<const std::byte> bytes);
 
-struct Choice {
+/// What is chosen for one problem.
+struct Pick {
   std::size_t candidate = 0;
   float seconds = 0;  ///< infinite: no candidate could be used; `candidate` is the default
-  bool operator==(const Choice&) const = default;
+  bool operator==(const Pick&) const = default;
 };
 
 struct Plan {
-  std::vector<Choice> choices;  ///< one per problem
+  std::vector<Pick> picks;      ///< one per problem
   std::vector<Record> records;  ///< what they were made from
 };
 
@@ -52,14 +53,14 @@ struct Plan {
 /// the best's time. Otherwise chooses the first candidate that ties with the best (within
 /// `margin`). A candidate without a time is never chosen.
 /// @pre not empty
-Choice select(std::span<const float> times, float margin);
+Pick select(std::span<const float> times, float margin);
 
 /// The `count` best, and the default if it has a time, in the order of the list.
 std::vector<std::size_t> finalists(std::span<const float> times, std::size_t count);
 
 /// Covers what is chosen and for which problem. Covers neither the times, because a mean may differ
 /// in its last bit, nor the device.
-Digest plan_digest(const Identity& identity, std::span<const Choice> choices);
+Digest plan_digest(const Identity& identity, std::span<const Pick> picks);
 
 /// A time as it may be sent: positive and finite, else +inf.
 float sanitized(float seconds) noexcept;

@@ -1,4 +1,4 @@
-// What goes into the agreement of ranks and what comes out: input, actions, events, the decision.
+// What goes into the agreement of ranks and what comes out: input, actions, events, the conclusion.
 #pragma once
 
 #include <cstddef>
@@ -69,7 +69,7 @@ struct Work {
     /// The same at the end, for what was chosen: anything but an answer in time means that this
     /// rank cannot do as the others, and all use the defaults.
     prepare,
-    together  ///< one candidate of a kernel that communicates: all ranks launch it now
+    lockstep  ///< one candidate of a kernel that communicates: all ranks launch it now
   };
   Kind kind = Kind::time;
   std::vector<Item> items;
@@ -92,7 +92,7 @@ struct Abort {
 struct Save {
   std::vector<std::size_t> problems;
 };
-/// `decision()` can be called. Always the last action.
+/// `conclusion()` can be called. Always the last action.
 struct Finish {};
 
 using Action = std::variant<Exchange, Work, Settle, Abort, Save, Finish>;
@@ -130,7 +130,7 @@ using Event = std::variant<Begin, Completed, Failed, Worked, Settled, Tick>;
 
 // --- the outcome --------------------------------------------------------------------------------
 
-struct Decision {
+struct Conclusion {
   enum class Kind {
     plan,     ///< all survivors hold this plan
     defaults  ///< all survivors use defaults, for the reason in `why`

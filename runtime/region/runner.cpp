@@ -243,7 +243,7 @@ void RegionRunner::start(const Launchable& ready, const RegionLaunch& launch) {
   const Tunable what = launch.handle.what();
   // The limits hold for the problem that is launched, not for its bucket.
   const DeviceLimits& limits = engine_.device()->info().limits;
-  if (const auto why = what.launch_problem(ready.config, launch.problem, limits); !why.empty())
+  if (const auto why = what.launch_obstacle(ready.config, launch.problem, limits); !why.empty())
     throw UserError(format("{} with {} for {}: {}", what.describe(),
                            what.space().describe(ready.config),
                            what.describe_problem(launch.problem), why));

@@ -227,9 +227,9 @@ void RegionSchedule::advance(Site& site) {
 
 void RegionSchedule::choose_best(std::size_t s) {
   Site& site = sites_[s];
-  const ranks::Choice choice = ranks::select(times(s), options_.margin);
+  const ranks::Pick pick = ranks::select(times(s), options_.margin);
   site.best.reset();
-  if (std::isfinite(choice.seconds)) site.best = choice.candidate;
+  if (std::isfinite(pick.seconds)) site.best = pick.candidate;
 }
 
 /// To the next phase that has something to do.

@@ -74,7 +74,7 @@ RegionTrials::RegionTrials(detail::Engine& engine, RegionRunner& runner,
       wrongs_(runner.sites().size()) {}
 
 std::optional<Refusal> RegionTrials::make_ready(std::size_t s, const Values& config,
-                                                bool /*for_steps*/) {
+                                                bool /*for_lockstep*/) {
   Candidate candidate;
   candidate.config = config;
   try_to_build(runner_.sites()[s], candidate);
@@ -184,7 +184,7 @@ void RegionTrials::build_all(Deadline until) {
 void RegionTrials::try_to_build(const Site& site, Candidate& candidate) const {
   candidate.status = CandidateStatus::exceeds_limits;
   const DeviceLimits& limits = engine_.device()->info().limits;
-  candidate.reason = site.what().launch_problem(candidate.config, site.problem, limits);
+  candidate.reason = site.what().launch_obstacle(candidate.config, site.problem, limits);
   if (!candidate.reason.empty()) return;
   candidate.status = CandidateStatus::compile_failed;
   try {
@@ -201,7 +201,7 @@ void RegionTrials::try_to_build(const Site& site, Candidate& candidate) const {
       candidate.resources = {usage.registers, usage.spill_stores + usage.spill_loads,
                              static_cast<int>(usage.static_shared + plan.launch.shared_bytes)};
       candidate.status = CandidateStatus::exceeds_limits;
-      candidate.reason = resource_problem(entries, plan, limits);
+      candidate.reason = resource_obstacle(entries, plan, limits);
     }
   } catch (const CompileError& error) {
     candidate.reason = error.what();

@@ -47,7 +47,7 @@ class RegionTrials final : public Trials {
                const RegionExchange& exchange, RankLog& log);
 
   std::optional<Refusal> make_ready(std::size_t site, const Values& config,
-                                    bool for_steps) override;
+                                    bool for_lockstep) override;
   std::vector<std::vector<Candidate>> measure(std::span<const Request> requests,
                                               Deadline deadline) override;
   Candidate measure_in_step(std::size_t site, const Values& config, Deadline deadline) override;

@@ -16,7 +16,8 @@ using Point = std::vector<std::uint16_t>;
 /// Refers to the space. Not thread-safe.
 class Cursor {
  public:
-  /// At the first combination. @throws UserError when a parameter has too many values for a Point.
+  /// Starts at the first combination. @throws UserError when a parameter has too many values for a
+  /// Point.
   explicit Cursor(const DynamicSpace& space);
 
   const Point& point() const noexcept { return point_; }
@@ -29,11 +30,12 @@ class Cursor {
   void set(const Point& point) {
     for (std::size_t d = 0; d < point.size(); ++d) set(d, point[d]);
   }
-  /// To a combination drawn uniformly.
+  /// Moves to a combination drawn uniformly.
   void jump(Random& random) {
     for (std::size_t d = 0; d < point_.size(); ++d) set(d, random.below(arity(d)));
   }
-  /// The last parameter turns fastest. False, back at the first combination, after the last.
+  /// Moves to the next combination; the last parameter changes fastest. After the last combination
+  /// it returns to the first one, and gives false.
   bool advance() {
     for (std::size_t d = point_.size(); d-- > 0;) {
       if (std::size_t{point_[d]} + 1 < arity(d)) {

@@ -80,15 +80,15 @@ SearchSpace::SearchSpace(const DynamicSpace& space, std::span<const std::int64_t
 
 SearchSpace::SearchSpace(const DynamicSpace& space, std::span<const std::int64_t> problem,
                          const DeviceLimits& limits, Admissible admissible,
-                         std::span<const Values> listed)
+                         std::span<const Values> authored)
     : SearchSpace(space, problem, limits, std::move(admissible)) {
   std::vector<Point> points;
-  for (const Values& config : listed)
+  for (const Values& config : authored)
     if (auto found = point(config); found && admitted(config)) points.push_back(std::move(*found));
   if (points.empty()) return;
   std::sort(points.begin(), points.end());
   points.erase(std::unique(points.begin(), points.end()), points.end());
-  listed_ = true;
+  authored_ = true;
   std::call_once(listing_, [&] { list_ = std::move(points); });
 }
 
@@ -100,14 +100,14 @@ std::size_t SearchSpace::held(std::span<const std::int64_t> config) const {
 }
 
 bool SearchSpace::allowed(const Point& point) const {
-  if (listed_) return std::binary_search(list_.begin(), list_.end(), point);
+  if (authored_) return std::binary_search(list_.begin(), list_.end(), point);
   return admitted(values(point));
 }
 
 bool SearchSpace::allowed(std::span<const std::int64_t> config) const {
-  if (!listed_) return admitted(config);
-  const std::optional<Point> listed = point(config);
-  return listed && allowed(*listed);
+  if (!authored_) return admitted(config);
+  const std::optional<Point> found = point(config);
+  return found && allowed(*found);
 }
 
 Values SearchSpace::values(const Point& point) const {
@@ -176,7 +176,7 @@ std::size_t SearchSpace::changes(const Point& from, const Point& to) const {
   return count;
 }
 
-std::vector<Point> SearchSpace::listed_neighbours(const Point& point, Neighbourhood kind) const {
+std::vector<Point> SearchSpace::authored_neighbours(const Point& point, Neighbourhood kind) const {
   std::vector<Point> found;
   for (const Point& other : list_) {
     if (changes(point, other) != 1) continue;
@@ -188,8 +188,8 @@ std::vector<Point> SearchSpace::listed_neighbours(const Point& point, Neighbourh
   return found;
 }
 
-std::vector<Point> SearchSpace::nearest_listed(const Point& point, std::size_t most,
-                                               Random& random) const {
+std::vector<Point> SearchSpace::nearest_authored(const Point& point, std::size_t most,
+                                                 Random& random) const {
   std::vector<Point> found;
   std::size_t fewest = SIZE_MAX;
   for (const Point& other : list_) {
@@ -205,7 +205,7 @@ std::vector<Point> SearchSpace::nearest_listed(const Point& point, std::size_t m
 }
 
 std::vector<Point> SearchSpace::neighbours(const Point& point, Neighbourhood kind) const {
-  if (listed_) return listed_neighbours(point, kind);
+  if (authored_) return authored_neighbours(point, kind);
   std::vector<Point> found;
   Cursor cursor(space_);
   cursor.set(point);
@@ -228,7 +228,7 @@ std::vector<Point> SearchSpace::neighbours(const Point& point, Neighbourhood kin
 }
 
 std::vector<Point> SearchSpace::pairs(const Point& point, std::size_t most, Random& random) const {
-  if (listed_) return nearest_listed(point, most, random);
+  if (authored_) return nearest_authored(point, most, random);
   // One number per change of two values, so that they can be tried in random order.
   struct Changes {
     std::size_t a, b, first;
@@ -282,7 +282,7 @@ std::span<const Point> SearchSpace::enumerate() const {
 SpaceCount SearchSpace::count() const {
   SpaceCount count;
   count.combinations = space_.combinations();
-  if (listed_) {
+  if (authored_) {
     count.allowed = static_cast<double>(list_.size());
     return count;
   }

@@ -38,13 +38,13 @@ class SearchSpace {
   /// @throws UserError when a parameter has more than 65536 values.
   SearchSpace(const DynamicSpace& space, std::span<const std::int64_t> problem,
               const DeviceLimits& limits, Admissible admissible = {}, std::vector<Point> all = {});
-  /// @param listed  the configs to search, where the kernel's author lists them: nothing else is
+  /// @param authored  the configs to search, where the kernel's author lists them: nothing else is
   /// allowed. Configs that lie outside of the space or break a constraint are left out. If none is
   /// left, the whole space is searched.
   SearchSpace(const DynamicSpace& space, std::span<const std::int64_t> problem,
-              const DeviceLimits& limits, Admissible admissible, std::span<const Values> listed);
+              const DeviceLimits& limits, Admissible admissible, std::span<const Values> authored);
 
-  /// That of the device's kind of target.
+  /// The space for the device's kind of target.
   const DynamicSpace& space() const noexcept { return space_; }
   std::size_t dimensions() const noexcept { return axes_.size(); }
   /// Number of values.
@@ -65,12 +65,12 @@ class SearchSpace {
     return axes_[dimension].place[rank];
   }
 
-  /// Whether a search may propose it: it is admitted, and listed if there is a list.
+  /// Whether a search may propose it: it is admitted, and in the author's list if there is one.
   bool allowed(const Point& point) const;
   bool allowed(std::span<const std::int64_t> config) const;
-  /// Whether all constraints hold and the device can launch it, listed or not.
+  /// Whether all constraints hold and the device can launch it, in the author's list or not.
   bool admitted(std::span<const std::int64_t> config) const { return held(config) == checks(); }
-  /// What a config is held against, in order: the constraints, then what the device admits.
+  /// What a config is checked against, in this order: the constraints, then what the device admits.
   std::size_t checks() const noexcept { return space_.constraints().size() + 1; }
   /// The number of leading checks that hold. Checks after the first failure are not made, because
   /// they may rely on the earlier ones.
@@ -90,7 +90,7 @@ class SearchSpace {
 
   /// Allowed points that differ from `point` in two parameters: for tight spaces, where no single
   /// change is allowed. All of them where pairs are few, else of a bounded number of random tries;
-  /// in random order, `most` at most. With a list: the listed points that differ in the fewest
+  /// in random order, `most` at most. Of an author's list: those of it that differ in the fewest
   /// parameters, but in two at least.
   std::vector<Point> pairs(const Point& point, std::size_t most, Random& random) const;
 
@@ -98,13 +98,13 @@ class SearchSpace {
   /// `enumerable()`. Else the list of `list_tight`, which holds all or nearly all of them when they
   /// are few; empty when they are many. Made at the first call, then kept.
   std::span<const Point> enumerate() const;
-  /// Exact where all combinations can be walked or the points are listed, else estimated. With a
-  /// list nothing counts as rejected, since no constraint says why a config is not listed.
+  /// Exact where all combinations can be walked or the points are authored, else estimated. With an
+  /// author's list nothing counts as rejected, since no constraint says why a config is not in it.
   SpaceCount count() const;
 
-  /// Whether the kernel's author listed the points.
-  bool listed() const noexcept { return listed_; }
-  /// So few combinations that `enumerate` and `count` look at each.
+  /// Whether the points are a list of the kernel's author.
+  bool authored() const noexcept { return authored_; }
+  /// Whether there are so few combinations that `enumerate` and `count` look at each of them.
   bool enumerable() const noexcept { return space_.combinations() <= kEnumerable; }
 
   static constexpr double kEnumerable = 1 << 20;  ///< combinations
@@ -119,17 +119,17 @@ class SearchSpace {
 
   /// The number of parameters that differ.
   std::size_t changes(const Point& from, const Point& to) const;
-  std::vector<Point> listed_neighbours(const Point& point, Neighbourhood kind) const;
-  std::vector<Point> nearest_listed(const Point& point, std::size_t most, Random& random) const;
+  std::vector<Point> authored_neighbours(const Point& point, Neighbourhood kind) const;
+  std::vector<Point> nearest_authored(const Point& point, std::size_t most, Random& random) const;
 
   const DynamicSpace space_;
   std::span<const std::int64_t> problem_;
   const DeviceLimits& limits_;
   Admissible admissible_;
   std::vector<Axis> axes_;
-  bool listed_ = false;  ///< by the kernel's author, from construction on
+  bool authored_ = false;  ///< by the kernel's author, from construction on
   mutable std::once_flag listing_;
-  mutable std::vector<Point> list_;  ///< sorted if `listed_`
+  mutable std::vector<Point> list_;  ///< sorted if `authored_`
 };
 
 }  // namespace kiln::runtime

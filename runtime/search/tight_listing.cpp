@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint64_t kSeed = 1;
 constexpr int kDraws = 1 << 14;
-/// Allowed among the draws: more, and drawing again and again is good enough.
+/// The most draws that may be allowed: with more, drawing again and again is good enough.
 constexpr std::size_t kRare = kDraws / 64;
 constexpr int kWalks = 32;
 constexpr int kProbed = 256;                 ///< refused draws that are learned from

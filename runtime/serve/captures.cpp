@@ -13,10 +13,10 @@ namespace kiln::runtime {
 using detail::format;
 using detail::Launchable;
 
-/// A launch that was captured before its problem was ready.
-struct Captures::StandIn {
+/// A launch that refresh() may exchange.
+struct Captures::CapturedLaunch {
   std::weak_ptr<detail::TunableHandle> handle;
-  Launchable captured;
+  Launchable launched;
   Launch launch;
   Values bucket, problem;
   void* node;  ///< null: the driver did not name it
@@ -26,7 +26,7 @@ struct Captures::StandIn {
 struct Captures::Captured {
   std::mutex mutex;
   std::set<std::shared_ptr<const void>> pins;
-  std::vector<StandIn> stand_ins;
+  std::vector<CapturedLaunch> launches;
 };
 
 namespace {
@@ -46,7 +46,7 @@ std::string obstacle(const Launchable& captured, const Launch& then, const Launc
       then.programmatic != launch.programmatic)
     return "the config in use is launched with other attributes (cluster, cooperative, "
            "programmatic)";
-  return launch_problem(launch, limits);
+  return launch_obstacle(launch, limits);
 }
 
 }  // namespace
@@ -89,28 +89,28 @@ std::shared_ptr<Captures::Captured> Captures::of(void* graph) {
   return found == graphs_.end() ? nullptr : found->second.captured.lock();
 }
 
-void Captures::launch_stand_in(const std::weak_ptr<detail::TunableHandle>& handle,
-                               const Launchable& stand_in, const Values& bucket,
-                               const Launch& launch, std::span<const std::int64_t> problem,
-                               Stream stream, void** args) {
+void Captures::launch_refreshable(const std::weak_ptr<detail::TunableHandle>& handle,
+                                  const Launchable& launchable, const Values& bucket,
+                                  const Launch& launch, std::span<const std::int64_t> problem,
+                                  Stream stream, void** args) {
   const auto capture = device_->graphs()->capture(stream);
   if (!capture)
     throw counted("the capture of the stream has ended or failed while a launch was prepared");
   const std::shared_ptr<Captured> captured = of(*capture);
-  StandIn recorded{handle, stand_in, launch, bucket, {problem.begin(), problem.end()}, {}};
+  CapturedLaunch recorded{handle, launchable, launch, bucket, {problem.begin(), problem.end()}, {}};
   {
     const std::lock_guard lock(captured->mutex);
-    captured->pins.insert(stand_in.owner);
+    captured->pins.insert(launchable.owner);
   }
-  stand_in.start(stand_in, launch, problem, stream, args);
-  provisional_.fetch_add(1, std::memory_order_relaxed);
+  launchable.start(launchable, launch, problem, stream, args);
+  refreshable_.fetch_add(1, std::memory_order_relaxed);
   try {
     if (const auto after = device_->graphs()->capture(stream)) recorded.node = after->last_node;
   } catch (const EnvironmentError&) {
     // It is launched, only not named.
   }
   const std::lock_guard lock(captured->mutex);
-  captured->stand_ins.push_back(std::move(recorded));
+  captured->launches.push_back(std::move(recorded));
 }
 
 void Captures::retain(Stream stream) {
@@ -137,35 +137,35 @@ RefreshResult Captures::refresh(const InstantiatedGraph& graph) {
   if (!captured) return result;
   const std::lock_guard lock(captured->mutex);
   std::vector<NodeChange> changes;
-  std::vector<std::string> launches;  // of the changes
-  for (const StandIn& stand_in : captured->stand_ins) {
+  std::vector<std::string> descriptions;  // of the changes
+  for (const CapturedLaunch& then : captured->launches) {
     const auto keep = [&](std::string launch, std::string why) {
-      result.kept.push_back({stand_in.node, std::move(launch), std::move(why)});
+      result.kept.push_back({then.node, std::move(launch), std::move(why)});
     };
-    const auto handle = stand_in.handle.lock();
+    const auto handle = then.handle.lock();
     if (!handle) {
       keep({}, "its handle is gone, and with it what is in use");
       continue;
     }
     const detail::Tunable what = handle->what();
-    std::string launched = describe(what, stand_in.problem, stand_in.captured.config);
-    const detail::Ready now = handle->find(stand_in.bucket);
+    std::string launched = describe(what, then.problem, then.launched.config);
+    const detail::Ready now = handle->find(then.bucket);
     if (!now || now->provisional) {
       keep(std::move(launched), "nothing final is in use for its problem yet");
       continue;
     }
     const DeviceLimits& limits = device_->info().limits;
-    const Launch launch = what.launch(now->config, stand_in.problem, limits).value_or(Launch{});
-    if (std::string why = obstacle(stand_in.captured, stand_in.launch, *now, launch, limits);
+    const Launch launch = what.launch(now->config, then.problem, limits).value_or(Launch{});
+    if (std::string why = obstacle(then.launched, then.launch, *now, launch, limits);
         !why.empty()) {
       keep(std::move(launched), std::move(why));
-    } else if (!stand_in.node) {
+    } else if (!then.node) {
       keep(std::move(launched), "the driver did not name its node");
     } else {
       captured->pins.insert(now->owner);
-      changes.push_back({stand_in.node, static_cast<const Module*>(stand_in.captured.loaded),
+      changes.push_back({then.node, static_cast<const Module*>(then.launched.loaded),
                          static_cast<const Module*>(now->loaded), launch});
-      launches.push_back(std::move(launched));
+      descriptions.push_back(std::move(launched));
     }
   }
   if (changes.empty()) return result;
@@ -174,7 +174,7 @@ RefreshResult Captures::refresh(const InstantiatedGraph& graph) {
     if (refused[i].empty())
       ++result.refreshed;
     else
-      result.kept.push_back({changes[i].node, launches[i], refused[i]});
+      result.kept.push_back({changes[i].node, descriptions[i], refused[i]});
   return result;
 }
 
@@ -182,8 +182,8 @@ void CapturedStandIns::start_noted(const Launchable& ready, const Launch& launch
                                    std::span<const std::int64_t> problem, Stream stream,
                                    void** args) {
   const auto& self = static_cast<const Noted&>(ready);
-  self.captures->launch_stand_in(self.handle, *self.stand_in, self.Launchable::problem, launch,
-                                 problem, stream, args);
+  self.captures->launch_refreshable(self.handle, *self.stand_in, self.Launchable::problem, launch,
+                                    problem, stream, args);
 }
 
 detail::Ready CapturedStandIns::of(const detail::Ready& stand_in,

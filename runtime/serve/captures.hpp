@@ -1,5 +1,5 @@
 // What a runtime knows of the graphs that its program captures: what they keep loaded, and which of
-// their nodes launch stand-ins.
+// their nodes are launches that can be refreshed.
 #pragma once
 
 #include <atomic>
@@ -48,24 +48,26 @@ class Captures {
   /// or make another capture fail.
   bool records(Stream stream) const;
 
-  /// Puts a stand-in on a stream that is being captured. The graph keeps its kernel, and refresh()
-  /// finds the launch: its problem's bucket, which need not be the one that the stand-in was loaded
-  /// for, tells it what to exchange the stand-in for. @pre records(stream)
+  /// Launches, on a stream that is being captured, what refresh() may exchange later: a stand-in,
+  /// or what is provisional. The graph keeps its kernel, and refresh() finds the launch: its
+  /// problem's bucket, which need not be the one that `launchable` was loaded for, tells it what
+  /// to exchange it for. @pre records(stream)
   /// @throws before the stream is touched, what Graphs::retain throws; what the launch throws
-  void launch_stand_in(const std::weak_ptr<detail::TunableHandle>& handle,
-                       const detail::Launchable& stand_in, const Values& bucket,
-                       const Launch& launch, std::span<const std::int64_t> problem, Stream stream,
-                       void** args);
+  void launch_refreshable(const std::weak_ptr<detail::TunableHandle>& handle,
+                          const detail::Launchable& launchable, const Values& bucket,
+                          const Launch& launch, std::span<const std::int64_t> problem,
+                          Stream stream, void** args);
 
   /// As Runtime::retain and Runtime::refresh.
   void retain(Stream stream);
   RefreshResult refresh(const InstantiatedGraph& graph);
 
-  std::size_t provisional() const noexcept { return provisional_; }
+  /// How many launches launch_refreshable() has made.
+  std::size_t refreshable() const noexcept { return refreshable_; }
   std::size_t errors() const noexcept { return errors_; }
 
  private:
-  struct StandIn;
+  struct CapturedLaunch;
   struct Captured;
   struct Graph {
     std::uint64_t id;  ///< of the capture
@@ -83,7 +85,7 @@ class Captures {
   /// By graph. The driver may give a new graph the handle of one that was destroyed, of which
   /// something instantiated is still there: the last capture is the graph's.
   std::map<void*, Graph> graphs_;
-  std::atomic<std::size_t> provisional_{0}, errors_{0};
+  std::atomic<std::size_t> refreshable_{0}, errors_{0};
 };
 
 /// One handle's stand-ins as launches on a stream that is being captured get them. Thread-safe.
@@ -91,7 +93,7 @@ class CapturedStandIns {
  public:
   explicit CapturedStandIns(Captures& captures) : captures_(captures) {}
 
-  /// The same stand-in, launched by Captures::launch_stand_in for this bucket.
+  /// The same stand-in, launched by Captures::launch_refreshable for this bucket.
   detail::Ready of(const detail::Ready& stand_in, std::span<const std::int64_t> bucket,
                    std::weak_ptr<detail::TunableHandle> handle);
 

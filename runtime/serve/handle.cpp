@@ -108,9 +108,9 @@ class KernelHandle final : public runtime::ServedHandle {
 
   std::optional<Missing> prepare(std::span<const std::int64_t> problem) override {
     if (problems_.find(problem)) return {};
-    const Problems::Outcome outcome = may_not_ask(problem) ? Problems::GaveUp{} : make(problem);
+    const Problems::Outcome outcome = may_not_ask(problem) ? Problems::Unmade{} : make(problem);
     if (const auto* missing = std::get_if<Missing>(&outcome)) return *missing;
-    if (!std::holds_alternative<Problems::GaveUp>(outcome)) return {};
+    if (!std::holds_alternative<Problems::Unmade>(outcome)) return {};
     const Problems::StandIn served = best_known_meanwhile(problem);
     const auto* missing = std::get_if<Missing>(&served);
     return missing ? std::optional(*missing) : std::nullopt;
@@ -341,17 +341,17 @@ class KernelHandle final : public runtime::ServedHandle {
   Problems::Outcome make(std::span<const std::int64_t> problem) {
     const auto work = [&] { return obtain(problem); };
     if (!engine_->workshop().turn().mine()) return problems_.make(problem, work);
-    return problems_.try_make(problem, work).value_or(Problems::GaveUp{});
+    return problems_.try_make(problem, work).value_or(Problems::Unmade{});
   }
 
-  /// What a launch gets: a stand-in if the making gave up.
+  /// What a launch gets: a stand-in if the problem was left unmade.
   Ready launched(std::span<const std::int64_t> problem, const Problems::Outcome& outcome) {
     if (const auto* ready = std::get_if<Ready>(&outcome)) return *ready;
     if (const auto* missing = std::get_if<Missing>(&outcome)) return skip_or_throw(*missing);
     return ready_or_throw(best_known_meanwhile(problem));
   }
 
-  /// Used when a making gave up. With ranks, another rank's record may name another config.
+  /// When a problem was left unmade. With ranks, another rank's record may name another config.
   Problems::StandIn best_known_meanwhile(std::span<const std::int64_t> problem) {
     if (together()) return untuned_meanwhile(problem);
     return problems_.stand_in(problem, Standing::best_known,
@@ -446,11 +446,11 @@ class KernelHandle final : public runtime::ServedHandle {
     } catch (const runtime::BenchLost& error) {
       return use_untuned(error);
     } catch (const runtime::SourceEdited&) {
-      return Problems::GaveUp{};  // a later launch tunes the source as it is then
+      return Problems::Unmade{};  // a later launch tunes the source as it is then
     }
     // Waiting used up the budget, or it was stopped: what is known without measuring runs, and a
     // later launch asks again.
-    if (tuned.ending != runtime::Ending::winner) return Problems::GaveUp{};
+    if (tuned.ending != runtime::Ending::winner) return Problems::Unmade{};
     if (tuning.retune && runtime::is_measured_anew(tuned.result))
       problems_.note_measured_anew(problem);
     const Values& winner = tuned.result.winner().config;

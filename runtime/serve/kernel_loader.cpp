@@ -38,12 +38,12 @@ KernelLoader& loader_of(const Launchable& ready) {
 void check_step(const Launchable& ready, std::span<const std::int64_t> problem,
                 const KernelStep& step, const Launch& launch) {
   if (empty(launch)) return;
-  const std::string why = launch_problem(launch, device_of(ready).info().limits);
+  const std::string why = launch_obstacle(launch, device_of(ready).info().limits);
   if (why.empty()) return;
   const KernelDefinition& kernel = loader_of(ready).definition();
   throw UserError(format("kernel {} with {} for {}: {}", kernel.name,
                          kernel.space.describe(ready.config), kernel.describe_problem(problem),
-                         step_problem(step.entry, why)));
+                         step_obstacle(step.entry, why)));
 }
 
 /// Calls `use` with the launches of the config's steps. All are planned and checked before, so that
@@ -176,7 +176,7 @@ std::variant<Launchable, Missing> KernelLoader::load_fresh(std::span<const std::
   Device& device = *engine_->device();
   const DeviceLimits& limits = device.info().limits;
   const detail::LaunchPlan plan = detail::plan(definition_, config, problem, limits);
-  const std::string impossible = plan.problem(limits);
+  const std::string impossible = plan.obstacle(limits);
   if (!impossible.empty())
     throw UserError(format("kernel {} with {} for {}: {}", definition_.name,
                            definition_.space.describe(config),
@@ -252,7 +252,7 @@ EntryArguments KernelLoader::entry_arguments(const Launchable& ready,
                                              std::span<const std::int64_t> problem) const {
   std::vector<detail::PlannedMap> maps = detail::planned_maps(definition_, ready.config, problem);
   for (const detail::PlannedMap& planned : maps)
-    if (const std::string why = planned.map.problem(); !why.empty())
+    if (const std::string why = planned.map.obstacle(); !why.empty())
       throw UserError(format("kernel {} with {} for {}: argument {} as a tensor map with {}",
                              definition_.name, definition_.space.describe(ready.config),
                              definition_.describe_problem(problem), planned.argument, why));

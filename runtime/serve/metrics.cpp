@@ -38,7 +38,7 @@ RuntimeStatistics statistics_of(detail::Engine& engine) {
   now.tuned = engine.workshop().tuned();
   now.unprepared_served = engine.serving().unprepared_served();
   now.unprepared_refused = engine.serving().unprepared_refused();
-  now.provisional = engine.captures().provisional();
+  now.provisional = engine.captures().refreshable();
   now.capture_errors = engine.captures().errors();
   now.store = engine.store()->stats();
   return now;

@@ -9,7 +9,7 @@ std::optional<ProblemState> next(ProblemState state, ProblemEvent event) noexcep
   // A row per state, a column per event, both in the order of their enumerations.
   // clang-format off
   static constexpr std::array<Row, kProblemStates.size()> kNext{{
-    // state begin stand_in publish miss give_up fail choose
+    // state begin stand_in publish miss leave_unmade fail choose
     /* unknown                */ {being_made,             on_stand_in,            never,  never,               never,       never,       in_use},
     /* being_made             */ {never,                  being_made_on_stand_in, in_use, missing,             unknown,     failed,      being_remade},
     /* on_stand_in            */ {being_made_on_stand_in, on_stand_in,            never,  never,               never,       never,       in_use},
@@ -58,8 +58,8 @@ std::string_view to_string(ProblemEvent event) noexcept {
       return "publish";
     case ProblemEvent::miss:
       return "miss";
-    case ProblemEvent::give_up:
-      return "give up";
+    case ProblemEvent::leave_unmade:
+      return "leave unmade";
     case ProblemEvent::fail:
       return "fail";
     case ProblemEvent::choose:

@@ -27,13 +27,13 @@ enum class ProblemState : std::uint8_t {
 };
 
 enum class ProblemEvent : std::uint8_t {
-  begin,     ///< a thread begins to make a launchable
-  stand_in,  ///< a stand-in has been loaded
-  publish,   ///< the making ended with a launchable
-  miss,      ///< the making ended without one: its binary is missing
-  give_up,   ///< the making ended before it could begin to tune: the wait took all its time
-  fail,      ///< the making ended with an exception
-  choose,    ///< a launchable was chosen from outside: an explicit tuning, a region, the ranks
+  begin,         ///< a thread begins to make a launchable
+  stand_in,      ///< a stand-in has been loaded
+  publish,       ///< the making ended with a launchable
+  miss,          ///< the making ended without one: its binary is missing
+  leave_unmade,  ///< the making ended without one and without a verdict; a later one tries again
+  fail,          ///< the making ended with an exception
+  choose,        ///< a launchable was chosen from outside: an explicit tuning, a region, the ranks
 };
 
 inline constexpr std::array kProblemStates{
@@ -44,13 +44,13 @@ inline constexpr std::array kProblemStates{
     ProblemState::failed};
 
 inline constexpr std::array kProblemEvents{
-    ProblemEvent::begin,   ProblemEvent::stand_in, ProblemEvent::publish, ProblemEvent::miss,
-    ProblemEvent::give_up, ProblemEvent::fail,     ProblemEvent::choose};
+    ProblemEvent::begin,        ProblemEvent::stand_in, ProblemEvent::publish, ProblemEvent::miss,
+    ProblemEvent::leave_unmade, ProblemEvent::fail,     ProblemEvent::choose};
 
 /// The state that follows; none where the event cannot happen in this state.
 std::optional<ProblemState> next(ProblemState state, ProblemEvent event) noexcept;
 
-/// As in messages and ARCHITECTURE.md: "being made, on a stand-in", "give up".
+/// As in messages and ARCHITECTURE.md: "being made, on a stand-in", "leave unmade".
 std::string_view to_string(ProblemState state) noexcept;
 std::string_view to_string(ProblemEvent event) noexcept;
 

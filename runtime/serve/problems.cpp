@@ -66,10 +66,10 @@ Problems::Outcome Problems::end(const Values& problem, Made made) {
     return ready;
   }
   auto* missing = std::get_if<Missing>(&made);
-  advance(problem, missing ? ProblemEvent::miss : ProblemEvent::give_up);
+  advance(problem, missing ? ProblemEvent::miss : ProblemEvent::leave_unmade);
   // One may have been chosen meanwhile.
   if (Ready ready = table_.find(problem)) return ready;
-  if (!missing) return GaveUp{};
+  if (!missing) return Unmade{};
   Missing lacking = *(lives_.at(problem).missing = std::move(*missing));
   keep_to_bound(problem);
   return lacking;
@@ -238,7 +238,7 @@ bool Problems::agree(std::span<const std::int64_t> problem, const Values& config
   const Values key = values_of(problem);
   std::lock_guard lock(mutex_);
   if (by == By::all_ranks && !has_room_for(key)) return false;
-  Agreement& agreement = agreed_[key];
+  Agreed& agreement = agreed_[key];
   agreement.config = config;
   agreement.none = nullptr;
   if (by == By::all_ranks) count(agreement);
@@ -249,7 +249,7 @@ bool Problems::remember_none(std::span<const std::int64_t> problem, std::excepti
   const Values key = values_of(problem);
   std::lock_guard lock(mutex_);
   if (!has_room_for(key)) return false;
-  Agreement& agreement = agreed_[key];
+  Agreed& agreement = agreed_[key];
   agreement.config.reset();
   agreement.none = std::move(why);
   count(agreement);
@@ -269,7 +269,7 @@ void Problems::throw_if_none(std::span<const std::int64_t> problem) const {
 void Problems::agree_over(std::span<const std::int64_t> problem, const std::optional<Values>& seen,
                           const Values& config) {
   std::lock_guard lock(mutex_);
-  Agreement& agreement = agreed_[values_of(problem)];
+  Agreed& agreement = agreed_[values_of(problem)];
   if (seen == agreement.config || !agreement.config) {
     agreement.config = config;
     agreement.none = nullptr;
@@ -283,7 +283,7 @@ bool Problems::has_room_for(const Values& problem) const {
   return found != agreed_.end() && found->second.counts;
 }
 
-void Problems::count(Agreement& agreement) {
+void Problems::count(Agreed& agreement) {
   if (!std::exchange(agreement.counts, true)) ++counted_;
 }
 

@@ -48,12 +48,12 @@ struct ProblemBound {
 /// one all of it stays valid as long as the object.
 class Problems {
  public:
-  struct GaveUp {};  ///< the time for it was spent waiting
+  struct Unmade {};  ///< without a verdict: a later making tries again
   /// How making a launchable ends, unless it throws.
-  using Made = std::variant<detail::Launchable, Missing, GaveUp>;
+  using Made = std::variant<detail::Launchable, Missing, Unmade>;
   using Work = std::function<Made()>;
   /// What the callers get: the launchable in use, if there is one.
-  using Outcome = std::variant<detail::Ready, Missing, GaveUp>;
+  using Outcome = std::variant<detail::Ready, Missing, Unmade>;
 
   using Loaded = std::variant<detail::Launchable, Missing>;
   using Load = std::function<Loaded()>;
@@ -171,7 +171,7 @@ class Problems {
     bool leaving = false;  ///< found by the hand in this sweep
   };
   using Lives = std::map<Values, Life>;
-  struct Agreement {
+  struct Agreed {
     std::optional<Values> config{};  ///< nothing: none may be used
     std::exception_ptr none{};       ///< then: why
     bool counts = false;             ///< all ranks have agreed on this problem
@@ -195,7 +195,7 @@ class Problems {
   /// The mutex is held.
   Life& life_of(const Values& problem);
   bool has_room_for(const Values& problem) const;
-  void count(Agreement& agreement);
+  void count(Agreed& agreement);
   void advance(const Values& problem, ProblemEvent event);
   detail::Ready put_in_use(detail::Launchable& made);
   /// Of those that nothing keeps and that were not used since the hand passed them last.
@@ -214,7 +214,7 @@ class Problems {
   std::set<Values> pinned_;              ///< held or not
   Lives::iterator hand_ = lives_.end();  ///< goes round, as that of a clock
   std::size_t sweep_at_ = 0;             ///< more lives than that are too many
-  std::map<Values, Agreement> agreed_;   ///< outlasts the lives: no rank asks the others again
+  std::map<Values, Agreed> agreed_;      ///< outlasts the lives: no rank asks the others again
   std::size_t counted_ = 0;              ///< of these
   std::map<Digest, TuningFailedError> failures_;
   std::set<Values> measured_anew_;

@@ -31,8 +31,8 @@ void start_provisional(const Launchable& ready, const Launch& launch,
         "it is being captured, or its own capture has failed: launch on a stream of its own");
   Launchable captured = self.launchable;
   captured.owner = ready.owner;  // the graph keeps the problem as well
-  self.captures.launch_stand_in(self.handle, captured, captured.problem, launch, problem, stream,
-                                args);
+  self.captures.launch_refreshable(self.handle, captured, captured.problem, launch, problem, stream,
+                                   args);
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ Provisions::~Provisions() {
 
 std::optional<Recall> Provisions::on_record(std::span<const std::int64_t> problem,
                                             const TuneOptions& options, bool for_launch,
-                                            const Sources* sources) {
+                                            const SourceDigests* sources) {
   if (engine_.options().tuning.ranks || fixed_) return {};
   if (Background* const background = engine_.background();
       background && background->holds_back(kernel_, problem))
@@ -43,7 +43,7 @@ bool Provisions::goes_on(const Recall& known) const {
 }
 
 BestConfigs Provisions::best_configs(std::span<const std::int64_t> problem,
-                                     const TuneOptions& tuning, const Sources* sources) {
+                                     const TuneOptions& tuning, const SourceDigests* sources) {
   const DeviceInfo& device = engine_.device()->info();
   const Values base = configs_.default_config(problem);
   BestConfigs best;
@@ -87,7 +87,7 @@ Served Provisions::serve(std::span<const std::int64_t> problem, const BestConfig
         return best.goes_on ? configs_.to_publish_provisional(problem, *std::move(winner))
                             : std::get<Launchable>(std::move(*winner));
       if (winner) served.missing = std::get<Missing>(std::move(*winner));
-      return Problems::GaveUp{};
+      return Problems::Unmade{};
     }
     auto loaded = configs_.best_known(problem, best.winner, access);
     served.why = loaded.why;
@@ -133,7 +133,7 @@ bool Provisions::use_expected(std::span<const std::int64_t> problem, const Value
   bool used = false;
   problems_.try_make(problem, [&]() -> Problems::Made {
     Problems::Loaded made = configs_.load(problem, config, access);
-    if (std::holds_alternative<Missing>(made)) return Problems::GaveUp{};
+    if (std::holds_alternative<Missing>(made)) return Problems::Unmade{};
     used = true;
     return configs_.to_publish_provisional(problem, std::move(made));
   });

@@ -58,13 +58,13 @@ class Provisions {
   /// the runtime has ranks (a launch uses what all ranks have agreed on), and while the background
   /// holds the record back until a commit. `sources`: as best_configs().
   std::optional<Recall> on_record(std::span<const std::int64_t> problem, const TuneOptions& options,
-                                  bool for_launch, const Sources* sources = nullptr);
+                                  bool for_launch, const SourceDigests* sources = nullptr);
   /// Whether the search that made this record goes on behind the launches.
   bool goes_on(const Recall& known) const;
   /// `tuning`: how the problem would be tuned. `sources`: of the kernel, as they were a moment ago;
   /// null: they are read. Loads nothing.
   BestConfigs best_configs(std::span<const std::int64_t> problem, const TuneOptions& tuning,
-                           const Sources* sources = nullptr);
+                           const SourceDigests* sources = nullptr);
   /// Loads the first of the configs that can be had, and puts it in use; where a search follows, an
   /// untuned one only stands in. Waits for no other making of the problem. @throws what a launch
   /// throws, except MissingError

@@ -14,7 +14,7 @@ using detail::Ready;
 namespace {
 
 /// Each is tried in turn by every unprepared launch.
-constexpr std::size_t kMostChoices = 16;
+constexpr std::size_t kMostFallbacks = 16;
 
 /// Whether what was loaded for launches like `loaded` may be launched like `asked`. What was loaded
 /// for no launch at all was given no shared memory beyond the usual and no clusters.
@@ -23,43 +23,45 @@ bool within(const Launch& asked, const Launch& loaded, const DeviceLimits& limit
   const auto blocks = [](const Launch& l) { return l.cluster.x * l.cluster.y * l.cluster.z; };
   return asked.shared_bytes <= (empty(loaded) ? 0 : loaded.shared_bytes) &&
          blocks(asked) <= (empty(loaded) ? 1 : blocks(loaded)) &&
-         launch_problem(asked, limits).empty();
+         launch_obstacle(asked, limits).empty();
 }
 
 }  // namespace
 
-bool Reserve::fits(const Choice& choice, std::span<const std::int64_t> problem,
+bool Reserve::fits(const Fallback& fallback, std::span<const std::int64_t> problem,
                    const DeviceLimits& limits) const {
-  const Values& config = choice.ready->config;
+  const Values& config = fallback.ready->config;
   if (definition_.space.violated(config, problem, limits)) return false;
-  if (!choice.ready->loader)
-    return within(definition_.launch(config, problem, limits), choice.plan.launch, limits);
+  if (!fallback.ready->loader)
+    return within(definition_.launch(config, problem, limits), fallback.plan.launch, limits);
   const detail::LaunchPlan asked = detail::plan(definition_, config, problem, limits);
-  if (!asked.problem(limits).empty() || !within(asked.launch, choice.plan.launch, limits))
+  if (!asked.obstacle(limits).empty() || !within(asked.launch, fallback.plan.launch, limits))
     return false;
   for (std::size_t s = 0; s < asked.steps.size(); ++s)
-    if (!within(asked.steps[s], choice.plan.steps[s], limits)) return false;
+    if (!within(asked.steps[s], fallback.plan.steps[s], limits)) return false;
   // A stream that has launched the prepared problem has a block of this size.
-  return !asked.workspace || choice.plan.workspace->covers(*asked.workspace);
+  return !asked.workspace || fallback.plan.workspace->covers(*asked.workspace);
 }
 
 bool Reserve::distrusted(std::span<const std::int64_t> problem) const noexcept {
   const Reading reading(*this);
-  const Choices* current = reading.current();
+  const Fallbacks* current = reading.current();
   return current && distrusts(*current, problem);
 }
 
-bool Reserve::distrusts(const Choices& choices, std::span<const std::int64_t> problem) noexcept {
-  return std::ranges::any_of(
-      choices.distrusted, [&](const Values& wrong) { return std::ranges::equal(wrong, problem); });
+bool Reserve::distrusts(const Fallbacks& fallbacks,
+                        std::span<const std::int64_t> problem) noexcept {
+  return std::ranges::any_of(fallbacks.distrusted, [&](const Values& wrong) {
+    return std::ranges::equal(wrong, problem);
+  });
 }
 
 Ready Reserve::find(std::span<const std::int64_t> problem, const DeviceLimits& limits) const {
   const Reading reading(*this);
-  const Choices* current = reading.current();
+  const Fallbacks* current = reading.current();
   if (!current || distrusts(*current, problem)) return nullptr;
-  for (const Choice& choice : current->choices)
-    if (fits(choice, problem, limits)) return choice.ready;
+  for (const Fallback& fallback : current->fallbacks)
+    if (fits(fallback, problem, limits)) return fallback.ready;
   return nullptr;
 }
 
@@ -67,7 +69,7 @@ void Reserve::renew(const std::vector<Ready>& loaded, const Values& default_conf
                     const DeviceLimits& limits) {
   // For each config: what was loaded for the most shared memory.
   struct Found {
-    Choice choice;
+    Fallback fallback;
     std::size_t problems = 0;
   };
   std::map<Values, Found> by_config;
@@ -76,24 +78,24 @@ void Reserve::renew(const std::vector<Ready>& loaded, const Values& default_conf
     auto [place, first] = by_config.try_emplace(ready->config);
     Found& found = place->second;
     ++found.problems;
-    if (first || plan.launch.shared_bytes > found.choice.plan.launch.shared_bytes)
-      found.choice = {ready, std::move(plan)};
+    if (first || plan.launch.shared_bytes > found.fallback.plan.launch.shared_bytes)
+      found.fallback = {ready, std::move(plan)};
   }
   std::vector<Found> order;
   for (auto& [config, found] : by_config) order.push_back(std::move(found));
   std::ranges::stable_sort(order, [&](const Found& a, const Found& b) {
-    const bool a_default = a.choice.ready->config == default_config;
-    const bool b_default = b.choice.ready->config == default_config;
+    const bool a_default = a.fallback.ready->config == default_config;
+    const bool b_default = b.fallback.ready->config == default_config;
     return a_default != b_default ? a_default : a.problems > b.problems;
   });
-  if (order.size() > kMostChoices) order.resize(kMostChoices);
-  auto fresh = std::make_unique<Choices>();
-  for (Found& found : order) fresh->choices.push_back(std::move(found.choice));
+  if (order.size() > kMostFallbacks) order.resize(kMostFallbacks);
+  auto fresh = std::make_unique<Fallbacks>();
+  for (Found& found : order) fresh->fallbacks.push_back(std::move(found.fallback));
   const std::lock_guard lock(mutex_);
   fresh->distrusted.assign(distrusted_.begin(), distrusted_.end());
   renewed_.push_back(std::move(fresh));
   current_ = renewed_.back().get();
-  // A launch that begins to read from now on finds the current choices.
+  // A launch that begins to read from now on finds the current fallbacks.
   if (readers_ == 0) renewed_.erase(renewed_.begin(), renewed_.end() - 1);
 }
 

@@ -36,7 +36,7 @@ class Reserve {
              const DeviceLimits& limits);
   /// Keeps a launchable loaded, also when it is not in the handle's table any more.
   void keep(detail::Ready ready);
-  /// Choices that are still in memory, the current ones included.
+  /// Lists of fallbacks that are still in memory, the current one included.
   std::size_t generations() const;
   /// Those that were kept.
   std::vector<detail::Ready> kept() const;
@@ -44,12 +44,12 @@ class Reserve {
   void distrust(std::span<const std::int64_t> problem, bool wrong);
 
  private:
-  struct Choice {
+  struct Fallback {
     detail::Ready ready;
     detail::LaunchPlan plan;  ///< what it was loaded for
   };
-  struct Choices {
-    std::vector<Choice> choices;
+  struct Fallbacks {
+    std::vector<Fallback> fallbacks;
     std::vector<Values> distrusted;
   };
   /// While one lives, what it gives stays: renew() frees what no launch can be reading.
@@ -59,21 +59,21 @@ class Reserve {
     ~Reading() { --reserve_.readers_; }
     Reading(const Reading&) = delete;
     Reading& operator=(const Reading&) = delete;
-    const Choices* current() const noexcept { return reserve_.current_; }
+    const Fallbacks* current() const noexcept { return reserve_.current_; }
 
    private:
     const Reserve& reserve_;
   };
-  static bool distrusts(const Choices& choices, std::span<const std::int64_t> problem) noexcept;
-  bool fits(const Choice& choice, std::span<const std::int64_t> problem,
+  static bool distrusts(const Fallbacks& fallbacks, std::span<const std::int64_t> problem) noexcept;
+  bool fits(const Fallback& fallback, std::span<const std::int64_t> problem,
             const DeviceLimits& limits) const;
 
   const KernelDefinition& definition_;
   mutable std::atomic<std::size_t> readers_{0};  ///< in the total order of `current_`
-  std::atomic<const Choices*> current_{nullptr};
+  std::atomic<const Fallbacks*> current_{nullptr};
   mutable std::mutex mutex_;  ///< of those below
   /// The last is the current one; a launch may be reading an old one.
-  std::vector<std::unique_ptr<const Choices>> renewed_;
+  std::vector<std::unique_ptr<const Fallbacks>> renewed_;
   std::vector<detail::Ready> kept_;
   std::set<Values> distrusted_;
 };

@@ -22,7 +22,7 @@ Digest request_digest(detail::Engine& engine, const KernelDefinition& kernel,
                       std::span<const std::int64_t> problem, const TuneOptions& options) {
   detail::KeyBuilder key("tuning", 1);
   for (const std::int64_t value : problem) key.add("problem", value);
-  if (const auto source = engine.builder().kernel_source(kernel)) key.add("source", *source);
+  if (const auto source = engine.builder().source_digest(kernel)) key.add("source", *source);
   return key.add("strategy", options.strategy)
       .add("seed", static_cast<std::int64_t>(options.seed))
       .add("evaluations", static_cast<std::int64_t>(options.max_evaluations.value_or(0)))

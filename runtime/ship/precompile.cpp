@@ -111,7 +111,7 @@ class Worklist {
     bool any = false;
     // Which instance the config is; nothing: it cannot be launched.
     const auto take = [&](Values config) -> std::optional<std::size_t> {
-      const std::string why = detail::plan(kernel, config, problem, limits).problem(limits);
+      const std::string why = detail::plan(kernel, config, problem, limits).obstacle(limits);
       if (!why.empty()) {
         refusal = format("{} needs {}", kernel.space.describe(config), why);
         return {};
@@ -147,7 +147,7 @@ class Worklist {
   std::size_t add_winners(const KernelDefinition& kernel, const Values& problem,
                           const Target& target, const Take& take) {
     if (library_.empty()) return 0;
-    const auto source = builder_.kernel_source(kernel);
+    const auto source = builder_.source_digest(kernel);
     std::size_t count = 0;
     for (const auto* record : library_.find(kernel, problem, target)) {
       std::string refusal = "it was made from another source";
@@ -221,8 +221,8 @@ void check_compilers(runtime::Builder& builder, const std::vector<PrecompileJob>
 std::shared_ptr<codegen::Compiler> make_working_compiler(Target::Kind kind,
                                                          std::optional<unsigned> processes) {
   if (kind == Target::Kind::host)
-    if (const std::string problem = codegen::host_compiler_problem(); !problem.empty())
-      throw EnvironmentError(problem);
+    if (const std::string obstacle = codegen::host_compiler_obstacle(); !obstacle.empty())
+      throw EnvironmentError(obstacle);
   return runtime::compiler_maker(processes)(kind);
 }
 

@@ -44,7 +44,7 @@ void SymmetricMemory::barrier() const { held(core_).barrier(); }
 void SymmetricMemory::reset() const { held(core_).reset(); }
 std::function<void(const std::function<void()>&)> SymmetricMemory::guard(double asked) const {
   const double known = runtime::candidate_seconds(asked);
-  const double seconds = known > 0 ? known : runtime::kStepCandidateSeconds;
+  const double seconds = known > 0 ? known : runtime::kLockstepCandidateSeconds;
   return [this, seconds](const std::function<void()>& launches) {
     held(core_).guarded(seconds, launches);
   };

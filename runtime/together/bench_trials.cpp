@@ -58,14 +58,14 @@ std::optional<Refusal> BenchTrials::refusal_of(const Work& work) {
 
 std::optional<Refusal> BenchTrials::make_data(std::size_t problem) {
   return refusal_of([&]() -> std::optional<Refusal> {
-    get_ready_for_steps(problem);
+    get_ready_for_lockstep(problem);
     return {};
   });
 }
 
 std::optional<Refusal> BenchTrials::make_ready(std::size_t problem, const Values& config,
-                                               bool for_steps) {
-  if (!for_steps) {
+                                               bool for_lockstep) {
+  if (!for_lockstep) {
     const std::lock_guard lock(data_mutex_);
     if (loaded_[problem].module && loaded_[problem].config == config) return {};
   }
@@ -77,7 +77,7 @@ std::optional<Refusal> BenchTrials::make_ready(std::size_t problem, const Values
     return Refusal{CandidateStatus::not_tried,
                    missing->wanted.fields.empty() ? missing->why : missing->explain()};
   return refusal_of([&]() -> std::optional<Refusal> {
-    if (for_steps && isolated_) return {};  // it is loaded there, when all ranks try it
+    if (for_lockstep && isolated_) return {};  // it is loaded there, when all ranks try it
     auto loaded = maker.load(config, build);
     if (auto* refusal = std::get_if<Refusal>(&loaded)) return std::move(*refusal);
     Loaded latest{config, std::get<std::shared_ptr<Module>>(std::move(loaded))};
@@ -85,7 +85,7 @@ std::optional<Refusal> BenchTrials::make_ready(std::size_t problem, const Values
       const std::lock_guard lock(data_mutex_);
       std::swap(loaded_[problem], latest);  // the one before is unloaded without the lock
     }
-    if (for_steps) return refusal_in_step(problem, config, build);
+    if (for_lockstep) return refusal_in_step(problem, config, build);
     return {};
   });
 }
@@ -167,7 +167,7 @@ TrialMaker& BenchTrials::maker_with_data(std::size_t problem) {
   return *makers_[problem];
 }
 
-void BenchTrials::get_ready_for_steps(std::size_t problem) {
+void BenchTrials::get_ready_for_lockstep(std::size_t problem) {
   std::lock_guard lock(data_mutex_);
   // The reference is computed now: in step, ranks would wait for each other's references.
   maker_with_data(problem).expect();
@@ -177,7 +177,7 @@ void BenchTrials::get_ready_for_steps(std::size_t problem) {
 /// bench refuses the trial, or has no memory for the data.
 std::optional<Refusal> BenchTrials::refusal_in_step(std::size_t problem, const Values& config,
                                                     const Build& build) {
-  get_ready_for_steps(problem);
+  get_ready_for_lockstep(problem);
   std::lock_guard lock(data_mutex_);
   TrialMaker& maker = maker_with_data(problem);
   auto loaded = maker.bench().load(maker.trial(config, build));
@@ -216,7 +216,7 @@ Candidate BenchTrials::measure_in_step(std::size_t problem, const Values& config
   Candidate candidate;
   // This includes data and binary: a failure here ends what the other ranks wait for.
   const auto measure = [&] {
-    get_ready_for_steps(problem);
+    get_ready_for_lockstep(problem);
     TrialMaker& maker = *makers_[problem];
     Trial trial = maker.trial(config, maker.build(config));
     // The caches stay warm: ranks would time each other's flushes.

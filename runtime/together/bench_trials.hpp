@@ -26,7 +26,7 @@ class BenchTrials final : public Trials {
 
   std::optional<Refusal> make_data(std::size_t problem) override;
   std::optional<Refusal> make_ready(std::size_t problem, const Values& config,
-                                    bool for_steps) override;
+                                    bool for_lockstep) override;
   std::vector<std::vector<Candidate>> measure(std::span<const Request> requests,
                                               Deadline deadline) override;
   Candidate measure_in_step(std::size_t problem, const Values& config, Deadline deadline) override;
@@ -50,7 +50,7 @@ class BenchTrials final : public Trials {
   template <class Work>
   static std::optional<Refusal> refusal_of(const Work& work);
   TrialMaker& maker_with_data(std::size_t problem);
-  void get_ready_for_steps(std::size_t problem);
+  void get_ready_for_lockstep(std::size_t problem);
   void keep_warnings(std::size_t problem);
   std::optional<Refusal> refusal_in_step(std::size_t problem, const Values& config,
                                          const Build& build);

@@ -100,7 +100,7 @@ Worked RankWork::perform(const Work& work, Deadline deadline) {
     done.stop = stop.stop_requested();
     return done;
   }
-  if (work.kind == Work::Kind::together) return in_step(work, deadline);
+  if (work.kind == Work::Kind::lockstep) return in_step(work, deadline);
   std::vector<Request> requests;
   for (const auto& [s, candidates] : work.items) {
     // No rank measures once more what this rank alone has.
@@ -164,7 +164,7 @@ Worked RankWork::in_step(const Work& work, Deadline deadline) {
 ranks::Times RankWork::make_all_ready(std::size_t s, const std::vector<std::size_t>& candidates,
                                       Work::Kind kind, Deadline deadline,
                                       const std::stop_token& stop) {
-  const bool for_steps = kind == Work::Kind::build && options_.together.lockstep;
+  const bool for_lockstep = kind == Work::Kind::build && options_.together.lockstep;
   const Refusal late{CandidateStatus::not_tried, "it was not built in time"};
   std::vector<std::optional<Refusal>> refusals(candidates.size(), late);
   std::stop_source time_over;
@@ -174,7 +174,7 @@ ranks::Times RankWork::make_all_ready(std::size_t s, const std::vector<std::size
   };
   look(0);
   std::optional<Refusal> lacking;
-  if (for_steps) {  // before anything ends this rank's work: others may make it with this rank
+  if (for_lockstep) {  // before anything ends this rank's work: others may make it with this rank
     const MeasuringTogether measuring;
     lacking = trials_.make_data(s);
   }
@@ -190,7 +190,7 @@ ranks::Times RankWork::make_all_ready(std::size_t s, const std::vector<std::size
         if (kind == Work::Kind::build && known && is_dangerous(*known))
           refusals[i] = Refusal{known->status, known->reason};
         else
-          refusals[i] = lacking ? lacking : trials_.make_ready(s, config, for_steps);
+          refusals[i] = lacking ? lacking : trials_.make_ready(s, config, for_lockstep);
       },
       look);
   ranks::Times times;

@@ -65,9 +65,9 @@ class Trials {
   virtual std::optional<Refusal> make_data(std::size_t /*problem*/) { return {}; }
   /// Makes `config` ready to be launched, and does not launch it. Why it cannot be launched here;
   /// nothing: it can. Called from several threads.
-  /// @param for_steps also for measure_in_step(), with its data
+  /// @param for_lockstep also for measure_in_step(), with its data
   virtual std::optional<Refusal> make_ready(std::size_t problem, const Values& config,
-                                            bool for_steps) = 0;
+                                            bool for_lockstep) = 0;
 
   /// One candidate per config, in the same order. Candidates that were not reached before the
   /// deadline are `not_tried`.

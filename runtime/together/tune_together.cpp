@@ -17,10 +17,10 @@
 #include "runtime/together/counted_agreement.hpp"
 #include "runtime/together/identity.hpp"
 #include "runtime/together/likely_costs.hpp"
+#include "runtime/together/lockstep_workers.hpp"
 #include "runtime/together/measuring_together.hpp"
 #include "runtime/together/rank_records.hpp"
 #include "runtime/together/rank_work.hpp"
-#include "runtime/together/step_workers.hpp"
 #include "runtime/together/texts.hpp"
 #include "runtime/tune/tuner.hpp"
 
@@ -28,7 +28,7 @@ namespace kiln::runtime {
 
 using kiln::detail::format;
 using kiln::detail::Tunable;
-using ranks::Decision;
+using ranks::Conclusion;
 using ranks::HeldMessage;
 using ranks::is_time;
 using ranks::kFailed;
@@ -67,15 +67,15 @@ class TogetherRun {
     attempt([&] {
       for (std::size_t s = 0; s < problems_.size(); ++s) recall(s);
     });
-    Decision decision;
+    Conclusion conclusion;
     const Communicator::Failure failure = ask_which_ranks_have_it();
     if (failure) communicator_.abort(*failure);
     if (failure || refused_) {
       others_wait_ = false;
       if (thrown_) std::rethrow_exception(thrown_);
-      decision.why = failure ? *failure : *refused_;
-      decision.broken = failure.has_value();
-      warn("uses default configs: " + decision.why.describe());
+      conclusion.why = failure ? *failure : *refused_;
+      conclusion.broken = failure.has_value();
+      warn("uses default configs: " + conclusion.why.describe());
       for (std::size_t s = 0; s < problems_.size(); ++s) list_default(s);
     } else {
       attempt([&] {
@@ -90,20 +90,20 @@ class TogetherRun {
                       ? take_turn(workshop_.turn_alone(), options_, workshop_.turn_kind())
                       : take_turn(workshop_.turn(), options_);
       });
-      decision = agree();
+      conclusion = agree();
       others_wait_ = false;
       if (thrown_) std::rethrow_exception(thrown_);
     }
     std::vector<TuneResult> results;
     for (std::size_t s = 0; s < problems_.size(); ++s) {
-      TuneResult result = same(s) && decision.kind != Decision::Kind::defaults
+      TuneResult result = same(s) && conclusion.kind != Conclusion::Kind::defaults
                               ? known_[s]->result
-                              : compose(s, decision);
+                              : compose(s, conclusion);
       result.wall_seconds =
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       results.push_back(std::move(result));
     }
-    const RankReport report = this->report(decision, results);
+    const RankReport report = this->report(conclusion, results);
     for (TuneResult& result : results) result.agreed = report;
     return results;
   }
@@ -234,7 +234,7 @@ class TogetherRun {
     return {};
   }
 
-  Decision agree() {
+  Conclusion agree() {
     ranks::AgreementInput input;
     input.options = options_.together;
     input.compile_threads = static_cast<int>(std::max(1U, workshop_.builder().threads()));
@@ -331,9 +331,9 @@ class TogetherRun {
     return result;
   }
 
-  TuneResult compose(std::size_t s, const Decision& decision) const {
-    if (decision.kind != Decision::Kind::defaults) {
-      const ranks::Record& agreed = decision.plan.records[s];
+  TuneResult compose(std::size_t s, const Conclusion& conclusion) const {
+    if (conclusion.kind != Conclusion::Kind::defaults) {
+      const ranks::Record& agreed = conclusion.plan.records[s];
       if (records_[s] && *records_[s] == agreed) {
         TuneResult result = known_[s]->result;
         result.from_store = true;
@@ -342,14 +342,14 @@ class TogetherRun {
       return result_of(s, agreed, may_measure_ ? kUnreached : "this mode does not measure");
     }
     TuneResult result = result_of(s, {ranks::Times(lists_[s].configs.size(), kUntried), 0},
-                                  "ranks use the defaults: " + decision.why.describe());
+                                  "ranks use the defaults: " + conclusion.why.describe());
     result.complete = false;
     result.end = SearchEnd::stopped;
     return result;
   }
 
   void save(std::size_t s, const ranks::Plan& plan) {
-    if (may_measure_ && is_time(plan.choices[s].seconds))
+    if (may_measure_ && is_time(plan.picks[s].seconds))
       book_.save(s, result_of(s, plan.records[s], kUnreached), retune_);
   }
 
@@ -383,22 +383,22 @@ class TogetherRun {
                   text_of(problems_[s].problem), text_of(result.winner().config));
   }
 
-  RankReport report(const Decision& decision, std::span<const TuneResult> results) const {
+  RankReport report(const Conclusion& conclusion, std::span<const TuneResult> results) const {
     RankReport report;
     report.rank = communicator_.rank();
     report.size = communicator_.size();
-    report.broken = decision.broken;
-    report.measured = decision.measured;
-    if (decision.kind == Decision::Kind::defaults) {
+    report.broken = conclusion.broken;
+    report.measured = conclusion.measured;
+    if (conclusion.kind == Conclusion::Kind::defaults) {
       report.outcome = RankReport::Outcome::defaults;
-      report.why = decision.why.describe();
+      report.why = conclusion.why.describe();
       return report;
     }
     report.outcome = RankReport::Outcome::plan;
     report.plan_digest = to_hex(winners_digest(results));
-    const auto& choices = decision.plan.choices;
-    if (std::none_of(choices.begin(), choices.end(),
-                     [](const auto& choice) { return is_time(choice.seconds); })) {
+    const auto& picks = conclusion.plan.picks;
+    if (std::none_of(picks.begin(), picks.end(),
+                     [](const auto& pick) { return is_time(pick.seconds); })) {
       report.outcome = RankReport::Outcome::defaults;
       report.plan_digest.clear();
       report.why = options_.stop.stop_requested()
@@ -433,7 +433,7 @@ class TogetherRun {
   std::vector<CandidateList> lists_;
   std::vector<std::optional<ranks::Record>> records_;
   RankWork work_;
-  StepWorkers workers_;
+  LockstepWorkers workers_;
   TuningTurn::Hold turn_;
   std::array<bool, HeldMessage::kPlaces> same_{};
   bool retune_ = false;                 ///< some rank is asked to measure again

@@ -10,7 +10,7 @@
 namespace kiln::runtime {
 
 /// The same on all ranks. Nothing: they can be split.
-inline Communicator::Failure problem_of(std::span<const int> groups) {
+inline Communicator::Failure obstacle_of(std::span<const int> groups) {
   const auto negative = std::ranges::find_if(groups, [](int group) { return group < 0; });
   if (negative == groups.end()) return {};
   return RankFailure{RankFailure::Kind::mismatch,

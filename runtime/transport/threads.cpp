@@ -149,7 +149,7 @@ class ThreadCommunicator : public Communicator {
     const auto mine = std::as_bytes(std::span(&group, 1));
     if (auto failure = gather(mine, std::as_writable_bytes(std::span(groups)), deadline))
       return failure;
-    if (auto problem = runtime::problem_of(groups)) return problem;
+    if (auto obstacle = runtime::obstacle_of(groups)) return obstacle;
     const auto before = std::count(groups.begin(), groups.begin() + rank_, group);
     const auto members = std::count(groups.begin(), groups.end(), group);
     std::lock_guard lock(hub_->mutex);

@@ -45,12 +45,12 @@ Values untuned_config(const detail::Tunable& subject, std::span<const std::int64
   const Values fixed = subject.default_config(problem, device.target, device.limits);
   const KernelDefinition* kernel = subject.kernel();
   if (!kernel || !kernel->untuned_by_cost || !kernel->untuned_by_cost(device.limits)) return fixed;
-  const std::vector<Values> listed = subject.configs(problem, device.limits);
+  const std::vector<Values> authored = subject.configs(problem, device.limits);
   // Nothing is launched, or the author lists nothing: a walk through the whole space would not pay.
   if (empty(subject.launch(fixed, problem, device.limits).value_or(Launch{})) ||
-      (kernel->configs && listed.empty()))
+      (kernel->configs && authored.empty()))
     return fixed;
-  const SearchSpace space = candidate_space(subject, problem, device.limits, listed);
+  const SearchSpace space = candidate_space(subject, problem, device.limits, authored);
   Values best = best_guess(space, CostModel(subject, problem, device), kUntunedSeed);
   return best.empty() ? fixed : best;
 }

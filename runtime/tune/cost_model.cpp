@@ -57,7 +57,7 @@ double CostModel::seconds(std::span<const std::int64_t> config) const {
 double CostModel::seconds(std::span<const std::int64_t> config,
                           const codegen::ResourceUsage& usage) const {
   const auto plan = subject_.plan(config, problem_, limits_);
-  if (plan && !resource_problem(usage, plan->launch, limits_).empty()) return kInfinity;
+  if (plan && !resource_obstacle(usage, plan->launch, limits_).empty()) return kInfinity;
   double seconds = subject_.cost(config, problem_, limits_);
   // Nothing tells the configs of a function apart.
   if (std::isnan(seconds)) {

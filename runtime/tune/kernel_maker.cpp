@@ -82,7 +82,7 @@ KernelMaker::KernelMaker(const KernelDefinition& kernel, std::span<const std::in
       problem_(problem.begin(), problem.end()),
       device_(std::move(device)),
       builder_(builder),
-      source_(builder.kernel_source(kernel)),
+      source_(builder.source_digest(kernel)),
       seed_(seed),
       references_(references ? std::move(references) : std::make_shared<TrustedReferences>()),
       worker_(std::move(worker)) {}
@@ -148,9 +148,9 @@ void KernelMaker::isolate_in_step(const std::shared_ptr<Communicator>& ranks,
                                   const RankOptions& options) {
   drop_bench();
   ranks_ = ranks;
-  GroupSeconds seconds{.step = options.step_seconds, .make = options.tune_seconds};
+  GroupSeconds seconds{.exchange = options.step_seconds, .make = options.tune_seconds};
   seconds.candidate =
-      worker_.candidate_seconds > 0 ? worker_.candidate_seconds : kStepCandidateSeconds;
+      worker_.candidate_seconds > 0 ? worker_.candidate_seconds : kLockstepCandidateSeconds;
   group_ = std::make_unique<WorkerGroup>(ranks, seconds);
   isolated_ = true;
 }
@@ -211,13 +211,13 @@ std::unique_ptr<ProblemBench> KernelMaker::isolated_bench(std::span<const std::i
                                                           std::uint64_t seed) const {
   WorkerOptions worker = worker_;
   worker.reserve_bytes = device_->reserve();
-  std::optional<StepPlace> step;
+  std::optional<LockstepPlace> lockstep;
   if (group_) {
     PeerAccess* const access = device_->peer_access();
-    step = StepPlace{ranks_->rank(), ranks_->size(), access ? &access->groups() : nullptr};
+    lockstep = LockstepPlace{ranks_->rank(), ranks_->size(), access ? &access->groups() : nullptr};
   }
   return std::make_unique<IsolatedBench>(kernel_, problem, device_->info(), seed, std::move(worker),
-                                         step);
+                                         lockstep);
 }
 
 std::unique_ptr<ProblemBench> KernelMaker::make_bench(std::span<const std::int64_t> problem,
@@ -353,7 +353,7 @@ std::string KernelMaker::use_device_reference(std::span<const std::int64_t> smal
     if (const Constraint* broken = code.space.violated(config, problem, limits))
       return format("{} for {} breaks a constraint: {}", name, code.describe_problem(problem),
                     broken->reason);
-    if (const std::string why = planned(problem).problem(limits); !why.empty())
+    if (const std::string why = planned(problem).obstacle(limits); !why.empty())
       return format("{} for {}: {}", name, code.describe_problem(problem), why);
   }
   const auto right_for_small = [&]() -> std::string {

@@ -55,8 +55,8 @@ json describe_space(const Tunable& subject, std::span<const std::int64_t> proble
   for (const Parameter& p : space.parameters()) parameters[p.name] = p.values;
   for (const Constraint& c : space.constraints()) constraints.push_back(c.reason);
   json described = {{"parameters", parameters}, {"constraints", constraints}};
-  if (const auto listed = subject.configs(problem, device.limits); !listed.empty())
-    described["configs"] = digest_of(listed);
+  if (const auto authored = subject.configs(problem, device.limits); !authored.empty())
+    described["configs"] = digest_of(authored);
   return described;
 }
 
@@ -136,24 +136,24 @@ bool same_launch(const json& j, const Candidate& c, const Tunable& subject,
 void count_tried(Recall& recall, const Tunable& subject, std::span<const std::int64_t> problem,
                  const DeviceLimits& limits) {
   const TuneResult& result = recall.result;
-  const std::vector<Values> listed = subject.configs(problem, limits);
-  std::set<Values> open(listed.begin(), listed.end());
+  const std::vector<Values> authored = subject.configs(problem, limits);
+  std::set<Values> open(authored.begin(), authored.end());
   std::size_t tried = 0;
   for (std::size_t i = 0; i < result.candidates.size(); ++i) {
     const Candidate& c = result.candidates[i];
     if (c.status == CandidateStatus::not_tried) continue;
     ++tried;
     const bool of_the_list = open.erase(c.config) > 0;
-    if (was_built(c) && (listed.empty() || of_the_list || i == result.default_index))
+    if (was_built(c) && (authored.empty() || of_the_list || i == result.default_index))
       ++recall.evaluated;
   }
   std::erase_if(open, [&](const Values& config) {
     return !in_space(subject.space(), config) ||
            subject.space().violated(config, problem, limits) ||
-           !subject.launch_problem(config, problem, limits).empty();
+           !subject.launch_obstacle(config, problem, limits).empty();
   });
   recall.exhausted =
-      listed.empty() ? static_cast<double>(tried) >= result.space.allowed : open.empty();
+      authored.empty() ? static_cast<double>(tried) >= result.space.allowed : open.empty();
 }
 
 /// The result in a record, in its own terms. @throws std::exception when it is not one of ours.
@@ -222,14 +222,14 @@ void identify(KeyBuilder& key, const Tunable& subject) {
     identify(key, *subject.function());
 }
 
-void add_sources(KeyBuilder& key, const Sources& sources) {
+void add_sources(KeyBuilder& key, const SourceDigests& sources) {
   if (sources.kernel) key.add(codegen::kKernelSourceField, *sources.kernel);
   if (sources.reference) key.add(kReferenceSourceField, *sources.reference);
 }
 
 }  // namespace
 
-Digest definition_digest(const Tunable& subject, const Sources& sources) {
+Digest definition_digest(const Tunable& subject, const SourceDigests& sources) {
   KeyBuilder key("definition", 1);
   identify(key, subject);
   add_sources(key, sources);
@@ -237,7 +237,7 @@ Digest definition_digest(const Tunable& subject, const Sources& sources) {
 }
 
 Key record_key(const Tunable& subject, std::span<const std::int64_t> problem,
-               const DeviceInfo& device, const Sources& sources) {
+               const DeviceInfo& device, const SourceDigests& sources) {
   KeyBuilder key("record", kKeySchema);
   identify(key, subject);
   for (std::size_t i = 0; i < problem.size(); ++i)

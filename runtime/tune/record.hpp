@@ -14,9 +14,9 @@
 
 namespace kiln::runtime {
 
-/// Digests of the sources that a result depends on (codegen::kernel_source), where they can be
+/// Digests of the sources that a result depends on (codegen::source_digest), where they can be
 /// read.
-struct Sources {
+struct SourceDigests {
   std::optional<Digest> kernel{};
   std::optional<Digest> reference{};  ///< of the device reference, if that is another kernel
   /// An include that cannot be followed, so that the digests cover less than a compiler reads;
@@ -29,12 +29,12 @@ inline constexpr const char* kReferenceSourceField = "device reference's source"
 
 /// Equal where results may be compared: all of the definition that changes a kernel's code or what
 /// is measured, and the sources, except the values of the parameters and what callables do.
-Digest definition_digest(const detail::Tunable& subject, const Sources& sources);
+Digest definition_digest(const detail::Tunable& subject, const SourceDigests& sources);
 
 /// The key under which a result is kept. What is wanted: the definition, as above; the bucketed
 /// problem; the device's fingerprint. What it is made with: the sources.
 Key record_key(const detail::Tunable& subject, std::span<const std::int64_t> problem,
-               const DeviceInfo& device, const Sources& sources);
+               const DeviceInfo& device, const SourceDigests& sources);
 
 /// A version behind a record, and what it means when it is another one today.
 struct Version {

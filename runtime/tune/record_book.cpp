@@ -26,7 +26,7 @@ const KernelDefinition* other_reference(const Tunable& subject) {
 }
 
 /// Whether a record's sources are these, as far as these can be read.
-bool may_be_of(const Key& key, const Sources& sources) {
+bool may_be_of(const Key& key, const SourceDigests& sources) {
   const auto same = [&](const char* field, const std::optional<Digest>& source) {
     return !source || key.value(field) == to_hex(*source);
   };
@@ -44,10 +44,10 @@ RecordBook::RecordBook(std::shared_ptr<cache::Store> store, std::shared_ptr<Devi
       may_compile_(may_compile),
       starting_points_(store_) {}
 
-Sources RecordBook::sources_of(const Tunable& subject) {
-  Sources sources;
+SourceDigests RecordBook::source_digests_of(const Tunable& subject) {
+  SourceDigests sources;
   const auto read = [&](const KernelDefinition* kernel, std::optional<Digest>& digest) {
-    auto source = kernel ? builder_.read_kernel_source(*kernel) : std::nullopt;
+    auto source = kernel ? builder_.read_source_digest(*kernel) : std::nullopt;
     if (!source) return;
     digest = source->digest;
     if (sources.unfollowed.empty()) sources.unfollowed = std::move(source->unfollowed);
@@ -58,11 +58,11 @@ Sources RecordBook::sources_of(const Tunable& subject) {
 }
 
 Key RecordBook::key(const Tunable& subject, std::span<const std::int64_t> problem) {
-  return record_key(subject, problem, device_->info(), sources_of(subject));
+  return record_key(subject, problem, device_->info(), source_digests_of(subject));
 }
 
 Digest RecordBook::definition(const Tunable& subject) {
-  return definition_digest(subject, sources_of(subject));
+  return definition_digest(subject, source_digests_of(subject));
 }
 
 std::vector<Version> RecordBook::versions(const Tunable& subject) {
@@ -88,7 +88,7 @@ std::vector<Version> RecordBook::versions(const Tunable& subject) {
 std::optional<Recall> RecordBook::recall(const Tunable& subject,
                                          std::span<const std::int64_t> problem,
                                          const std::optional<MeasuringPolicy>& asked,
-                                         const Sources& sources) {
+                                         const SourceDigests& sources) {
   const bool own_key = (sources.kernel || subject.function()) &&  // else a source is not readable
                        (sources.reference || !other_reference(subject));
   const Key key = record_key(subject, problem, device_->info(), sources);
@@ -132,7 +132,7 @@ std::optional<Recall> RecordBook::recall(const Tunable& subject,
 
 /// Whether records of this problem are of several sources, and what cannot be read would decide
 /// between them: all but one are stale.
-bool RecordBook::several_sources(const Digest& portable, const Sources& sources) {
+bool RecordBook::several_sources(const Digest& portable, const SourceDigests& sources) {
   std::set<std::pair<std::string, std::string>> seen;
   for (const Key& key :
        store_->portable_keys(EntryKind::record, portable, cache::Store::Where::anywhere))
@@ -142,7 +142,7 @@ bool RecordBook::several_sources(const Digest& portable, const Sources& sources)
 }
 
 std::string RecordBook::why_not_kept(const Tunable& subject) {
-  const std::string include = sources_of(subject).unfollowed;
+  const std::string include = source_digests_of(subject).unfollowed;
   if (include.empty()) return {};
   return "what is found is used by this process alone, because only a compiler can tell which "
          "files the kernel includes: " +
@@ -154,7 +154,7 @@ void RecordBook::remember(const Key& key, const Tunable& subject, const TuneResu
                           bool faulted) {
   nlohmann::json record = record_json(result, subject, versions, device_->info(), policy);
   if (faulted) record[kFaulted] = true;
-  if (sources_of(subject).unfollowed.empty()) {
+  if (source_digests_of(subject).unfollowed.empty()) {
     store_->put_record(key, record);
   } else {
     const std::lock_guard lock(unkept_mutex_);

@@ -37,26 +37,27 @@ class RecordBook {
   std::optional<Recall> recall(const detail::Tunable& subject,
                                std::span<const std::int64_t> problem,
                                const std::optional<MeasuringPolicy>& asked = {}) {
-    return recall(subject, problem, asked, sources_of(subject));
+    return recall(subject, problem, asked, source_digests_of(subject));
   }
   /// As the first, with the sources as they were a moment ago.
   std::optional<Recall> recall(const detail::Tunable& subject,
                                std::span<const std::int64_t> problem,
-                               const std::optional<MeasuringPolicy>& asked, const Sources& sources);
+                               const std::optional<MeasuringPolicy>& asked,
+                               const SourceDigests& sources);
   /// What may answer these options. A launch is content with any policy, unless one was asked for.
   std::optional<Recall> recall(const detail::Tunable& subject,
                                std::span<const std::int64_t> problem, const TuneOptions& options,
                                bool for_launch) {
-    return recall(subject, problem, options, for_launch, sources_of(subject));
+    return recall(subject, problem, options, for_launch, source_digests_of(subject));
   }
   std::optional<Recall> recall(const detail::Tunable& subject,
                                std::span<const std::int64_t> problem, const TuneOptions& options,
-                               bool for_launch, const Sources& sources) {
+                               bool for_launch, const SourceDigests& sources) {
     const bool any = for_launch && !options.launching;
     return recall(subject, problem, any ? std::nullopt : std::optional(policy_of(options)),
                   sources);
   }
-  Sources sources_of(const detail::Tunable& subject);
+  SourceDigests source_digests_of(const detail::Tunable& subject);
   /// Puts a result into the store, in the place of what is there. The caller passes the key and the
   /// versions that it took before measuring, because the source may be edited meanwhile. What
   /// why_not_kept() speaks of stays in this object alone.
@@ -81,7 +82,7 @@ class RecordBook {
                                  std::span<const std::int64_t> problem, std::size_t count);
 
  private:
-  bool several_sources(const Digest& portable, const Sources& sources);
+  bool several_sources(const Digest& portable, const SourceDigests& sources);
 
   std::shared_ptr<cache::Store> store_;
   std::shared_ptr<Device> device_;

@@ -12,16 +12,16 @@
 
 namespace kiln::runtime {
 
-/// Sources of one subject, which must outlive this. An edit is seen a second later. Thread-safe.
+/// Of one subject, which must outlive this. An edit is seen a second later. Thread-safe.
 class SourcesRead {
  public:
   explicit SourcesRead(const detail::Tunable& subject) : subject_(subject) {}
 
-  Sources get(RecordBook& records) {
+  SourceDigests get(RecordBook& records) {
     const std::lock_guard lock(mutex_);
     if (!sources_ || Clock::now() - read_ > kFresh) {
       read_ = Clock::now();
-      sources_ = records.sources_of(subject_);
+      sources_ = records.source_digests_of(subject_);
     }
     return *sources_;
   }
@@ -31,7 +31,7 @@ class SourcesRead {
 
   const detail::Tunable subject_;
   std::mutex mutex_;
-  std::optional<Sources> sources_;
+  std::optional<SourceDigests> sources_;
   Clock::time_point read_;
 };
 

@@ -79,8 +79,8 @@ std::optional<Launch> Tunable::launch(Span config, Span problem, const DeviceLim
   return kernel_->launch(config, problem, limits);
 }
 
-std::string Tunable::launch_problem(Span config, Span problem, const DeviceLimits& limits) const {
-  return kernel_ ? detail::plan(*kernel_, config, problem, limits).problem(limits) : std::string();
+std::string Tunable::launch_obstacle(Span config, Span problem, const DeviceLimits& limits) const {
+  return kernel_ ? detail::plan(*kernel_, config, problem, limits).obstacle(limits) : std::string();
 }
 
 double Tunable::flops(Span problem) const {

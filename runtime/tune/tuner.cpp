@@ -18,7 +18,7 @@
 #include "runtime/tune/candidates.hpp"
 #include "runtime/tune/cost_model.hpp"
 #include "runtime/tune/finalists.hpp"
-#include "runtime/tune/listed.hpp"
+#include "runtime/tune/given.hpp"
 #include "runtime/tune/measuring_lane.hpp"
 
 namespace kiln::runtime {
@@ -156,8 +156,8 @@ class TuningRun {
     LoggedSpan span(trace_, "search", "detail", "start");
     adopt_prior(space);
     if (!context_.only.empty()) {
-      result_.strategy = "listed";
-      strategy_ = std::make_unique<Listed>(context_.only);
+      result_.strategy = "given";
+      strategy_ = std::make_unique<Given>(context_.only);
       const bool wanted =
           std::find(context_.only.begin(), context_.only.end(), default_) != context_.only.end();
       if (wanted || !maker_.has_reference()) first_.push_back(default_);
@@ -372,7 +372,7 @@ class TuningRun {
   std::optional<std::pair<CandidateStatus, std::string>> rejection(const Values& config) const {
     if (const Constraint* broken = subject_.space().violated(config, problem_, limits_))
       return {{CandidateStatus::violates_constraint, broken->reason}};
-    std::string impossible = subject_.launch_problem(config, problem_, limits_);
+    std::string impossible = subject_.launch_obstacle(config, problem_, limits_);
     if (!impossible.empty()) return {{CandidateStatus::exceeds_limits, std::move(impossible)}};
     return {};
   }

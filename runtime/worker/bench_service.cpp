@@ -38,7 +38,7 @@ class Desk {
   explicit Desk(OpenDevice open) : open_(std::move(open)) {}
 
   std::vector<std::byte> begin(std::span<const std::byte> bytes) {
-    WorkerGreeting greeting{.problem = {}, .identity = worker_identity()};
+    WorkerGreeting greeting{.obstacle = {}, .identity = worker_identity()};
     try {
       offer_to_the_memory_killer();
       WorkerSetup setup = WorkerSetup::unpack(bytes);
@@ -52,7 +52,7 @@ class Desk {
       else
         bench_ = std::make_unique<DrawsBench>(std::move(setup.draws), device_);
     } catch (const std::exception& error) {
-      greeting.problem = error.what();
+      greeting.obstacle = error.what();
     }
     return greeting.pack();
   }
@@ -262,7 +262,7 @@ std::shared_ptr<Device> open_for_trials(const WorkerDevice& wanted) {
   const CudaProbe cuda = probe_cuda();
   for (int ordinal = 0; ordinal < cuda.devices; ++ordinal) {
     if (cuda_place(*cuda.driver, ordinal) != wanted.place) continue;
-    if (const std::string why = cuda_sharing_problem(*cuda.driver, ordinal); !why.empty())
+    if (const std::string why = cuda_sharing_obstacle(*cuda.driver, ordinal); !why.empty())
       throw EnvironmentError(why);
     return make_cuda_device(cuda.driver, ordinal, wanted.reserved_multiprocessors);
   }

@@ -61,7 +61,7 @@ struct SharedArguments {
 SharedArguments shared_arguments(const KernelDefinition& kernel,
                                  const std::vector<KernelData>& draws,
                                  std::vector<std::vector<ArgumentPlace>> places,
-                                 const std::optional<StepPlace>& step) {
+                                 const std::optional<LockstepPlace>& lockstep) {
   SharedArguments shared{.groups = {}, .numbers = {}, .places = std::move(places)};
   for (std::size_t draw = 0; draw < draws.size(); ++draw)
     for (std::size_t i = 0; i < shared.places[draw].size(); ++i) {
@@ -70,12 +70,12 @@ SharedArguments shared_arguments(const KernelDefinition& kernel,
       const void* address = nullptr;
       std::memcpy(&address, argument.bytes.data(), sizeof address);
       std::optional<PeerGroups::Found> found;
-      if (step && step->known) found = step->known->find(address, step->rank);
+      if (lockstep && lockstep->known) found = lockstep->known->find(address, lockstep->rank);
       if (!found)
         throw CannotIsolate(format("kernel {} takes memory of this process", kernel.name));
-      if (found->shape.ranks != step->ranks)
+      if (found->shape.ranks != lockstep->ranks)
         throw CannotIsolate(format("the symmetric memory of kernel {} has {} ranks, and {} tune it",
-                                   kernel.name, found->shape.ranks, step->ranks));
+                                   kernel.name, found->shape.ranks, lockstep->ranks));
       shared.places[draw][i].group = shared.index_of(*found);
       shared.places[draw][i].in_group = found->place;
     }
@@ -93,17 +93,17 @@ struct IsolatedBench::IsolatedRig final : Rig, WorkerRig {
 struct IsolatedBench::State {
   State(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
         const DeviceInfo& device, std::uint64_t seed, WorkerOptions options,
-        const std::optional<StepPlace>& step)
+        const std::optional<LockstepPlace>& lockstep)
       : draws(make_draws(kernel, problem, seed)),
         data(draws),
-        shared(shared_arguments(kernel, draws, data.places(), step)),
+        shared(shared_arguments(kernel, draws, data.places(), lockstep)),
         link(device,
              {.device = device_for_worker(device, options.reserve_bytes),
               .expects = static_cast<bool>(kernel.reference),
               .checks = static_cast<bool>(kernel.check),
               .draws = draws,
               .places = shared.places,
-              .in_step = step.has_value(),
+              .in_step = lockstep.has_value(),
               .groups = shared.groups},
              data, options,
              [this](Ask what, std::uint64_t draw, std::span<const std::byte> answer) {
@@ -136,8 +136,9 @@ struct IsolatedBench::State {
 
 IsolatedBench::IsolatedBench(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                              const DeviceInfo& device, std::uint64_t seed, WorkerOptions options,
-                             const std::optional<StepPlace>& step)
-    : state_(std::make_unique<State>(kernel, problem, device, seed, std::move(options), step)) {}
+                             const std::optional<LockstepPlace>& lockstep)
+    : state_(std::make_unique<State>(kernel, problem, device, seed, std::move(options), lockstep)) {
+}
 
 IsolatedBench::~IsolatedBench() = default;
 
@@ -245,7 +246,7 @@ Verdict IsolatedBench::State::judge(std::size_t draw, const std::string& name) {
   } catch (...) {
     why = kForeignException;
   }
-  link.put_off_step(std::chrono::duration<double>(Clock::now() - begin).count());
+  link.put_off_answers(std::chrono::duration<double>(Clock::now() - begin).count());
   Verdict verdict;
   if (!why.empty()) verdict = {false, std::numeric_limits<double>::infinity(), why};
   return judged.emplace(key, std::move(verdict)).first->second;

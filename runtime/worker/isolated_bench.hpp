@@ -21,7 +21,7 @@ class WorkerLink;
 
 /// The rank whose trials run at the same time as those of other ranks, and the symmetric memory
 /// that addresses may be of.
-struct StepPlace {
+struct LockstepPlace {
   int rank = 0, ranks = 1;
   const PeerGroups* known = nullptr;  ///< null: the device has none
 };
@@ -35,11 +35,11 @@ class IsolatedBench final : public ProblemBench {
  public:
   /// Whether a worker opens devices of this kind.
   static bool opens(const DeviceInfo& device);
-  /// Makes the data, and starts the worker. `step`: where trials run in step.
+  /// Makes the data, and starts the worker. `lockstep`: where trials run in step.
   /// @throws CannotIsolate; UserError as make_data. @pre `kernel` outlives it
   IsolatedBench(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                 const DeviceInfo& device, std::uint64_t seed, WorkerOptions options,
-                const std::optional<StepPlace>& step = {});
+                const std::optional<LockstepPlace>& lockstep = {});
   ~IsolatedBench() override;
 
   std::size_t draws() const noexcept override;

@@ -38,7 +38,7 @@ struct WorkerOptions {
 double candidate_seconds(double asked);
 
 /// What all launches of a candidate that ranks run in step may take together, where nobody says.
-inline constexpr double kStepCandidateSeconds = 20;
+inline constexpr double kLockstepCandidateSeconds = 20;
 
 /// @throws likewise
 WorkerOptions worker_options(const TuneOptions& tuning);

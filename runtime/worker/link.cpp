@@ -119,13 +119,13 @@ void WorkerLink::start() {
   try {
     greeting = WorkerGreeting::unpack(worker_->greeting());
   } catch (const BrokenFrame& broken) {
-    greeting.problem = std::string("its greeting is ") + broken.what();
+    greeting.obstacle = std::string("its greeting is ") + broken.what();
   }
-  if (greeting.problem.empty() && greeting.identity != worker_identity())
-    greeting.problem = options_.executable.string() + " is of another build: " + greeting.identity;
-  if (!greeting.problem.empty()) {
+  if (greeting.obstacle.empty() && greeting.identity != worker_identity())
+    greeting.obstacle = options_.executable.string() + " is of another build: " + greeting.identity;
+  if (!greeting.obstacle.empty()) {
     worker_.reset();
-    throw CannotIsolate(greeting.problem);
+    throw CannotIsolate(greeting.obstacle);
   }
   shares_cpu_ = greeting.shares_cpu;
   allow();
@@ -177,7 +177,7 @@ void WorkerLink::renew(std::function<void()> give_up, std::function<bool()> give
   worker_.reset();
   ended_.reset();
   give_up_ = std::move(give_up);
-  step_ = {};
+  answers_ = {};
   const Start start = try_to_start();
   if (start.failure.empty()) return;
   const std::string why = format("{} {}", options_.executable.string(), start.failure);
@@ -185,9 +185,9 @@ void WorkerLink::renew(std::function<void()> give_up, std::function<bool()> give
   throw EnvironmentError(why);
 }
 
-void WorkerLink::begin_step(double seconds) {
-  step_seconds_ = seconds;
-  step_ = TimeLimit(seconds, Clock::now());
+void WorkerLink::answer_within(double seconds) {
+  answer_seconds_ = seconds;
+  answers_ = TimeLimit(seconds, Clock::now());
 }
 
 std::vector<std::byte> WorkerLink::ask_group(Ask what, std::span<const std::byte> arguments) {
@@ -258,7 +258,7 @@ void WorkerLink::allow() {
 }
 
 WorkerLink::Allowed WorkerLink::allowed(Ask what) const {
-  if (step_.at()) return {std::max(step_.left(), kAtOnce)};
+  if (answers_.at()) return {std::max(answers_.left(), kAtOnce)};
   double most = options_.candidate_seconds;
   if (!(most > 0)) most = usual_limit(longest_);
   const bool cut = options_.most_seconds > 0 && longest_ > 0 && options_.most_seconds < most;
@@ -274,7 +274,8 @@ std::vector<std::byte> WorkerLink::send(Ask what, std::span<const std::byte> arg
   std::vector<std::byte> request = FieldWriter().integer(static_cast<std::uint64_t>(what)).finish();
   request.insert(request.end(), arguments.begin(), arguments.end());
   const auto begin = Clock::now();
-  const double over = step_.at() ? std::chrono::duration<double>(begin - *step_.at()).count() : 0;
+  const double over =
+      answers_.at() ? std::chrono::duration<double>(begin - *answers_.at()).count() : 0;
   const WorkerProcess::Late late{give_up_, std::clamp(kGrace - over, kAtOnce, kGrace)};
   const std::vector<std::byte> answer =
       worker_->ask(request, TimeLimit(allowed_.seconds, begin), setup_.in_step ? &late : nullptr);
@@ -344,7 +345,7 @@ void WorkerLink::blame(const WorkerEnd& end) const {
   if (end.how() == How::late)
     throw TrialFault(CandidateStatus::hung,
                      format("it did not end within {:.3g} s while {}",
-                            step_.at() ? step_seconds_ : allowed_.seconds, when));
+                            answers_.at() ? answer_seconds_ : allowed_.seconds, when));
   const std::string why = format("while {}, its worker {}", when, end.what());
   // If the machine had more memory to spare, the trial might have succeeded.
   if (end.how() == How::too_large && scarce_)
@@ -424,8 +425,8 @@ Verdict WorkerLink::verify_now(const WorkerRig& rig, Ask what, std::uint64_t dra
   return take_verdict_(what, draw, send_for(rig, what, FieldWriter().integer(draw).finish()));
 }
 
-void WorkerLink::put_off_step(double seconds) {
-  if (step_.at()) step_ = TimeLimit(step_.left() + seconds, Clock::now());
+void WorkerLink::put_off_answers(double seconds) {
+  if (answers_.at()) answers_ = TimeLimit(answers_.left() + seconds, Clock::now());
 }
 
 void WorkerLink::look_for_damage() {

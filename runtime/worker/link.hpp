@@ -91,7 +91,7 @@ class WorkerLink {
   static constexpr double kGrace = 2;
   /// All that is asked from now on must be answered within `seconds`. Once they are over, `give_up`
   /// is called, and the worker has kGrace more.
-  void begin_step(double seconds);
+  void answer_within(double seconds);
   /// Asks for what is done about its symmetric memory. @throws WorkerEnd; EnvironmentError with the
   /// worker's words
   std::vector<std::byte> ask_group(Ask what, std::span<const std::byte> arguments = {});
@@ -102,8 +102,8 @@ class WorkerLink {
   double data_seconds() const;
   /// Seconds that renew() takes at most.
   double renewal_seconds() const;
-  /// The program itself has taken this many seconds of the step.
-  void put_off_step(double seconds);
+  /// The program itself has taken this many seconds that answer_within() allows.
+  void put_off_answers(double seconds);
 
   void forget_recording(WorkerRig& rig);
   void keep_cold(bool cold, const TimeLimit& deadline);
@@ -176,8 +176,8 @@ class WorkerLink {
   std::size_t excused_ = 0;  ///< trials that ended a worker, but not the next one
   std::function<void()> give_up_;   ///< as renew()
   std::function<bool()> given_up_;  ///< likewise
-  double step_seconds_ = 0;         ///< as begin_step()
-  TimeLimit step_;                  ///< when they are over
+  double answer_seconds_ = 0;       ///< as answer_within()
+  TimeLimit answers_;               ///< when they are over
   std::optional<WorkerEnd> ended_;  ///< in step
 };
 

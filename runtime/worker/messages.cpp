@@ -149,13 +149,13 @@ WorkerSetup WorkerSetup::unpack(std::span<const std::byte> bytes) {
 }
 
 std::vector<std::byte> WorkerGreeting::pack() const {
-  return FieldWriter().text(problem).text(identity).integer(shares_cpu ? 1 : 0).finish();
+  return FieldWriter().text(obstacle).text(identity).integer(shares_cpu ? 1 : 0).finish();
 }
 
 WorkerGreeting WorkerGreeting::unpack(std::span<const std::byte> bytes) {
   FieldReader fields(bytes);
   WorkerGreeting greeting;
-  greeting.problem = fields.text();
+  greeting.obstacle = fields.text();
   greeting.identity = fields.text();
   greeting.shares_cpu = fields.integer() != 0;
   fields.finish();

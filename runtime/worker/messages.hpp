@@ -74,7 +74,7 @@ struct WorkerSetup {
 
 /// A worker's reply to its setup.
 struct WorkerGreeting {
-  std::string problem;  ///< why it cannot work; empty: it can
+  std::string obstacle;  ///< why it cannot work; empty: it can
   std::string identity;
   bool shares_cpu = false;
 

@@ -158,13 +158,13 @@ void WorkerGroup::disband() noexcept {
   switch_.reset();
 }
 
-template <class Step>
-WorkerGroup::Failure WorkerGroup::failure_in(const Step& step) const {
+template <class Work>
+WorkerGroup::Failure WorkerGroup::failure_in(const Work& work) const {
   bool useless = false;
   Failure failure;
   failure.why = ShortText(failure_of([&] {
     try {
-      step();
+      work();
     } catch (const CannotIsolate&) {
       useless = true;
       throw;
@@ -213,7 +213,7 @@ WorkerGroup::Failure WorkerGroup::form(IsolatedBench* bench, const std::string& 
           if (switch_) switch_->give_up(exchange_.rank());
         },
         [this] { return switch_ && switch_->given_up(exchange_.rank()); });
-    link_->begin_step(kAlone);
+    link_->answer_within(kAlone);
     const std::vector<std::byte> answer = link_->ask_group(Ask::share);
     read_answer(answer, [&](FieldReader& fields) {
       for (std::size_t g = 0; g < groups.size(); ++g) {
@@ -225,14 +225,14 @@ WorkerGroup::Failure WorkerGroup::form(IsolatedBench* bench, const std::string& 
   });
   std::vector<Failure> failures;
   std::vector<Offers> all;
-  for (const Message& one : exchange_.all(mine, deadline_in(starting + seconds_.step))) {
+  for (const Message& one : exchange_.all(mine, deadline_in(starting + seconds_.exchange))) {
     failures.push_back(one.failure);
     all.push_back(one.offers);
   }
   double data = 0;
   for (const Offers& one : all) {
     longest_.candidate = std::max(longest_.candidate, one.seconds.candidate);
-    longest_.step = std::max(longest_.step, one.seconds.step);
+    longest_.exchange = std::max(longest_.exchange, one.seconds.exchange);
     longest_.make = std::max(longest_.make, one.seconds.make);
     data = std::max(data, one.data);
   }
@@ -244,7 +244,7 @@ WorkerGroup::Failure WorkerGroup::form(IsolatedBench* bench, const std::string& 
       FieldWriter offers;
       for (std::size_t g = 0; g < bench->groups().size(); ++g)
         for (const Offers& one : all) put(offers, one.offers[g]);
-      link_->begin_step(kAlone + data);
+      link_->answer_within(kAlone + data);
       link_->ask_group(Ask::reach, offers.finish());
     };
     const Failure here = failure_in([&] {
@@ -253,14 +253,14 @@ WorkerGroup::Failure WorkerGroup::form(IsolatedBench* bench, const std::string& 
       } catch (...) {
         // What cannot be opened may have gone with this rank's worker: its end is the reason then.
         if (link_->has_worker()) {
-          link_->begin_step(kAlone);
+          link_->answer_within(kAlone);
           link_->ask_group(Ask::is_there);
         }
         throw;
       }
     });
-    failure = Failure::of(
-        exchange_.all(here, deadline_in(2 * (kAlone + WorkerLink::kGrace) + data + longest_.step)));
+    failure = Failure::of(exchange_.all(
+        here, deadline_in(2 * (kAlone + WorkerLink::kGrace) + data + longest_.exchange)));
   }
   formed_ = !failure.failed();
   if (!formed_) disband();
@@ -270,7 +270,7 @@ WorkerGroup::Failure WorkerGroup::form(IsolatedBench* bench, const std::string& 
 
 /// All ranks judge the same messages.
 WorkerGroup::Said WorkerGroup::agree(const Said& mine, double seconds) {
-  const std::vector<Said> all = exchange_.all(mine, deadline_in(seconds + longest_.step));
+  const std::vector<Said> all = exchange_.all(mine, deadline_in(seconds + longest_.exchange));
   std::size_t cause = 0;
   for (std::size_t r = 1; r < all.size(); ++r)
     if (all[r].severity() > all[cause].severity()) cause = r;
@@ -302,7 +302,7 @@ WorkerGroup::Said WorkerGroup::get_ready(IsolatedBench* bench, const Trial* tria
     return said;
   }
   try {
-    bench->link().begin_step(std::max(kAlone, seconds_.candidate));
+    bench->link().answer_within(std::max(kAlone, seconds_.candidate));
     auto loaded = bench->load(*trial);
     if (const auto* refusal = std::get_if<Refusal>(&loaded)) {
       said.fail(refusal->status, refusal->reason);
@@ -325,7 +325,7 @@ WorkerGroup::Said WorkerGroup::launch(IsolatedBench& bench, Rig& rig, const Timi
                                       Candidate& candidate) {
   Said said;
   try {
-    bench.link().begin_step(seconds_.candidate);
+    bench.link().answer_within(seconds_.candidate);
     candidate = measure_in_step(bench, rig, timing, candidate.config);
     if (candidate.status != CandidateStatus::measured)
       said.fail(candidate.status, candidate.reason);

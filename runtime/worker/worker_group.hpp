@@ -19,7 +19,7 @@ namespace kiln::runtime {
 /// How long a group waits, in seconds. Ranks may differ in them.
 struct GroupSeconds {
   double candidate = 0;  ///< for all launches of one; then all ranks give it up
-  double step = 30;      ///< for the other ranks to come to an exchange
+  double exchange = 30;  ///< for the other ranks to come to an exchange
   double make = 600;     ///< for them to make their data, and for the programs' own checks
 };
 
@@ -65,8 +65,8 @@ class WorkerGroup {
 
   Failure form(IsolatedBench* bench, const std::string& why);
   Failure form_again_once(IsolatedBench* bench, const std::string& why);
-  template <class Step>
-  Failure failure_in(const Step& step) const;
+  template <class Work>
+  Failure failure_in(const Work& work) const;
   Said get_ready(IsolatedBench* bench, const Trial* trial, const Refusal& why,
                  std::shared_ptr<Rig>& rig);
   Said launch(IsolatedBench& bench, Rig& rig, const TimingPolicy& timing, Candidate& candidate);

@@ -119,7 +119,7 @@ Raw Program::reference(int number) const {
 Key Program::key(int number) const {
   codegen::IncludeCache includes;
   const auto source = codegen::make_source(kernel, Values{number}, target, *compiler, includes);
-  return codegen::binary_key(source, target, *compiler, codegen::kernel_source(kernel, includes));
+  return codegen::binary_key(source, target, *compiler, codegen::source_digest(kernel, includes));
 }
 
 bool Program::runs(Trial& trial, int number) {

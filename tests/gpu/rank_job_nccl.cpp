@@ -194,9 +194,9 @@ std::string agreement(Communicator& base) {
     }
     return done;
   };
-  const Decision d = agree(c, in, tasks);
-  if (d.kind != Decision::Kind::plan) return "defaults " + d.why.describe();
-  expect(d.plan.choices[0].candidate == 7, "the choice is not right");
+  const Conclusion d = agree(c, in, tasks);
+  if (d.kind != Conclusion::Kind::plan) return "defaults " + d.why.describe();
+  expect(d.plan.picks[0].candidate == 7, "the choice is not right");
   return "plan " + to_hex(d.digest);
 }
 

@@ -255,8 +255,8 @@ int job(const char* program, const std::string& only) {
 
 int main(int argc, char** argv) {
   if (argc == 9 && std::string(argv[1]) == "--rank") return rank_main(argv);
-  if (const std::string problem = codegen::host_compiler_problem(); !problem.empty()) {
-    std::printf("skipped: %s\n", problem.c_str());
+  if (const std::string obstacle = codegen::host_compiler_obstacle(); !obstacle.empty()) {
+    std::printf("skipped: %s\n", obstacle.c_str());
     return 77;
   }
   return job(argv[0], argc == 3 && std::string(argv[1]) == "--only" ? argv[2] : "");

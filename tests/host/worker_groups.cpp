@@ -485,7 +485,7 @@ int main(int argc, char** argv) {
   on_gpus = options["--device"] == "cuda";
   const runtime::CudaProbe cuda = on_gpus ? runtime::probe_cuda() : runtime::CudaProbe{};
   const int gpus = cuda.devices;
-  std::string missing = on_gpus ? cuda.reason : codegen::host_compiler_problem();
+  std::string missing = on_gpus ? cuda.reason : codegen::host_compiler_obstacle();
   if (gpus == 1) missing = "two GPUs are needed, one is here";
   if (!missing.empty()) return std::printf("skipped: %s\n", missing.c_str()), 77;
   const fs::path worker = runtime::worker_options({}).executable;

@@ -192,9 +192,9 @@ int main(int argc, char** argv) try {
   }
   if (argc == 2 && std::string(argv[1]) == "probe") return probe();
   const auto nccl = nccl_place();
-  if (const std::string problem = kiln::codegen::host_compiler_problem();
-      !nccl && !problem.empty()) {
-    std::printf("skipped: %s\n", problem.c_str());
+  if (const std::string obstacle = kiln::codegen::host_compiler_obstacle();
+      !nccl && !obstacle.empty()) {
+    std::printf("skipped: %s\n", obstacle.c_str());
     return 77;
   }
   if (argc < 2) return 0;

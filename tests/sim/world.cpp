@@ -13,7 +13,7 @@ namespace sim {
 
 using kiln::RankFailure;
 using kiln::detail::format;
-using ranks::Decision;
+using ranks::Conclusion;
 using ranks::Exchange;
 using ranks::Work;
 
@@ -139,7 +139,7 @@ void World::happen(const Happening& h) {
 
 void World::tell(int r, const ranks::Event& event) {
   State& s = state(r);
-  const bool had = s.machine->decision().has_value();
+  const bool had = s.machine->conclusion().has_value();
   std::vector<ranks::Action> actions = s.machine->handle(event, local(r, now_));
   if (had && !actions.empty()) violation(format("rank {} acts after its end", r));
   note_phase(r);
@@ -387,7 +387,7 @@ std::vector<ranks::Times> World::measure(int r, double& takes) {
       }
       const bool there = s.built.count({item.problem, c}) != 0;
       const double more = ((there ? 0 : compile) + (build ? 0 : run)) * me.slowness;
-      const bool late = s.work.kind != Work::Kind::together && takes + more > budget;
+      const bool late = s.work.kind != Work::Kind::lockstep && takes + more > budget;
       if (late && !me.overruns) {
         takes = std::max(takes, budget);
         return times;
@@ -405,14 +405,14 @@ std::vector<ranks::Times> World::measure(int r, double& takes) {
 void World::perform(int r, Work work) {
   State& s = state(r);
   s.work = std::move(work);
-  if (s.work.kind == Work::Kind::together) {
+  if (s.work.kind == Work::Kind::lockstep) {
     const std::pair step{s.work.items[0].problem, s.work.items[0].candidates[0]};
-    s.together.push_back(step);
+    s.lockstep.push_back(step);
     for (int o = 0; o < size_; ++o) {
       if (!rank(o).builds[step.first][step.second])
         violation(format("rank {} launches with others what rank {} cannot", r, o));
-      const auto& theirs = state(o).together;
-      if (theirs.size() >= s.together.size() && theirs[s.together.size() - 1] != step)
+      const auto& theirs = state(o).lockstep;
+      if (theirs.size() >= s.lockstep.size() && theirs[s.lockstep.size() - 1] != step)
         violation(format("ranks {} and {} launch different candidates together", r, o));
     }
   }
@@ -435,7 +435,7 @@ void World::finish(int r) {
   if (scenario_.sabotage == Sabotage::no_confirmation && s.ended) return;
   s.ended = true;
   s.ended_at = now_;
-  const Decision& d = *s.machine->decision();
+  const Conclusion& d = *s.machine->conclusion();
   if (d.broken && scenario_.sabotage != Sabotage::forgets_abort) return;
   Exchange e;  // what the job does next
   e.sequence = s.machine->exchanges();

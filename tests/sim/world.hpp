@@ -80,7 +80,7 @@ class World {
     ranks::Worked done;  ///< told when that is over
     ranks::Settle question;
     std::optional<bool> answer;
-    std::vector<std::pair<std::size_t, std::size_t>> together;
+    std::vector<std::pair<std::size_t, std::size_t>> lockstep;
     std::set<std::pair<std::size_t, std::size_t>> built;
     bool unprepared = false;  ///< could not build what was chosen, or not in time
     bool saved = false, skipped = false, used = false;

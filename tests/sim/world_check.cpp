@@ -8,11 +8,11 @@
 namespace sim {
 
 using kiln::detail::format;
-using ranks::Decision;
+using ranks::Conclusion;
 
 bool World::decided(int r) const {
-  const auto& d = states_[static_cast<std::size_t>(r)].machine->decision();
-  return d && d->kind == Decision::Kind::plan;
+  const auto& d = states_[static_cast<std::size_t>(r)].machine->conclusion();
+  return d && d->kind == Conclusion::Kind::plan;
 }
 
 void World::check() {
@@ -31,12 +31,12 @@ void World::check() {
       violation(format("rank {} never ends: {}", r, s.machine->phase()));
       continue;
     }
-    const auto& d = s.machine->decision();
-    const bool plan = s.skipped || s.deaf || (d && d->kind == Decision::Kind::plan);
+    const auto& d = s.machine->conclusion();
+    const bool plan = s.skipped || s.deaf || (d && d->kind == Conclusion::Kind::plan);
     if (plan) {
       ++outcome_.plans;
       if (first_plan < 0) first_plan = r;
-      const auto& first = state(first_plan).machine->decision();
+      const auto& first = state(first_plan).machine->conclusion();
       if (d && first && d->kind == first->kind && d->digest != first->digest)
         violation(format("ranks {} and {} hold different plans", first_plan, r));
     } else {
@@ -64,9 +64,9 @@ void World::check() {
     if (!in.settles) {
       for (int r = 0; r < size_; ++r) {  // only a failure in the last exchange may do this
         const State& s = state(r);
-        if (s.dead || !s.ended || !s.machine->decision()) continue;
-        if (s.machine->decision()->kind != Decision::Kind::defaults) continue;
-        if (!s.machine->decision()->broken) violation(format("rank {} was not fenced off", r));
+        if (s.dead || !s.ended || !s.machine->conclusion()) continue;
+        if (s.machine->conclusion()->kind != Conclusion::Kind::defaults) continue;
+        if (!s.machine->conclusion()->broken) violation(format("rank {} was not fenced off", r));
         const auto& a = state(first_plan).machine;
         if (s.machine->exchanges() != a->exchanges())
           violation(format("rank {} failed early, yet rank {} holds a plan", r, first_plan));
@@ -98,13 +98,13 @@ void World::check() {
     violation(format("rank {} holds a plan that rank {} has not built", first_plan, unprepared[0]));
   if (calm && !unprepared.empty() && !troubled && even)
     for (int r = 0; r < size_; ++r)
-      if (state(r).machine->decision()->why.ranks != unprepared)
+      if (state(r).machine->conclusion()->why.ranks != unprepared)
         violation(format("rank {} does not say which ranks cannot build", r));
   if (calm && !scenario_.odd_rank && !troubled && unprepared.empty() && even &&
       outcome_.plans != size_)
     violation("nothing went wrong, yet there is no plan");
   if (calm && scenario_.odd_rank) {
-    const Decision& d = *state(0).machine->decision();
+    const Conclusion& d = *state(0).machine->conclusion();
     if (outcome_.defaults != size_) violation("an odd rank went unnoticed");
     if (size_ > 2 && d.why.ranks != std::vector<int>{scenario_.odd})
       violation(format("rank {} is odd, but not named: {}", scenario_.odd, d.why.text));
@@ -113,8 +113,8 @@ void World::check() {
       scenario_.network.keeps_deadlines && scenario_.network.loss == 0 &&
       scenario_.network.spike == 0)
     for (int r = 0; r < size_; ++r) {
-      const auto& d = state(r).machine->decision();
-      if (!d || !d->broken || d->kind != Decision::Kind::defaults) continue;
+      const auto& d = state(r).machine->conclusion();
+      if (!d || !d->broken || d->kind != Conclusion::Kind::defaults) continue;
       const auto& named = d->why.ranks;
       if (d->why.text.find("last exchange") == std::string::npos &&
           d->why.text.find("settle") == std::string::npos &&
@@ -134,7 +134,7 @@ void World::check() {
         }
       if (in.options.reduction == kiln::RankReduction::mean)
         for (float& t : all) t /= static_cast<float>(size_);
-      const auto& chosen = state(first_plan).machine->decision()->plan.choices[p];
+      const auto& chosen = state(first_plan).machine->conclusion()->plan.picks[p];
       if (chosen != ranks::select(all, in.options.margin))
         violation(format("problem {}: the choice is not the best of the numbers", p));
     }

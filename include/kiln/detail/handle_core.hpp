@@ -74,8 +74,8 @@ class TunableHandle : public std::enable_shared_from_this<TunableHandle> {
   /// @throws MissingError where nothing may be compiled.
   virtual Ready current(std::span<const std::int64_t> problem) = 0;
   /// What a launch on a stream that is being captured gets: the launchable in use, else a stand-in
-  /// that is loaded, whose launches are then known to be provisional. Loads nothing, and waits for
-  /// no other thread.
+  /// that is loaded, whose launches are then refreshable. Loads nothing, and waits for no other
+  /// thread.
   /// @throws CaptureError where there is neither
   virtual Ready captured(std::span<const std::int64_t> problem, Stream stream) = 0;
   /// Launches from now on use this config. @throws as `current`.

@@ -42,7 +42,7 @@ struct LaunchPlan {
   bool empty() const noexcept;  ///< neither the entry nor any step is launched
   /// Why no device with these limits could launch it, whatever the compiler makes of the kernel;
   /// empty: a device may be able to. An empty grid is allowed.
-  std::string problem(const DeviceLimits& limits) const;
+  std::string obstacle(const DeviceLimits& limits) const;
 };
 
 LaunchPlan plan(const KernelDefinition& kernel, std::span<const std::int64_t> config,

@@ -66,9 +66,9 @@ class Tunable {
                                const DeviceLimits& limits) const;
   /// Why no device with these limits could launch a config, whatever the compiler makes of it;
   /// empty: it may be.
-  std::string launch_problem(std::span<const std::int64_t> config,
-                             std::span<const std::int64_t> problem,
-                             const DeviceLimits& limits) const;
+  std::string launch_obstacle(std::span<const std::int64_t> config,
+                              std::span<const std::int64_t> problem,
+                              const DeviceLimits& limits) const;
 
   /// 0: unknown.
   double flops(std::span<const std::int64_t> problem) const;

@@ -32,7 +32,7 @@ std::string cuda_place(const DriverTable& driver, int ordinal) {
                         attribute(driver, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, device));
 }
 
-std::string cuda_sharing_problem(const DriverTable& driver, int ordinal) {
+std::string cuda_sharing_obstacle(const DriverTable& driver, int ordinal) {
   const CUdevice device = device_of(driver, ordinal);
   if (attribute(driver, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, device) != CU_COMPUTEMODE_DEFAULT)
     return "the device's compute mode allows one process only (nvidia-smi --compute-mode=0 lets "

@@ -13,6 +13,6 @@ std::string cuda_place(const DriverTable& driver, int ordinal);
 
 /// Why a process cannot have a context of its own there whose faults leave other processes alone;
 /// empty: it can. @throws EnvironmentError
-std::string cuda_sharing_problem(const DriverTable& driver, int ordinal);
+std::string cuda_sharing_obstacle(const DriverTable& driver, int ordinal);
 
 }  // namespace kiln::runtime

@@ -90,7 +90,7 @@ detail::HostElement element_of(const TensorMap& map) {
 }
 
 EncodedMap encode_host_map(const TensorMap& map, const void* address) {
-  if (const std::string why = map.problem(); !why.empty())
+  if (const std::string why = map.obstacle(); !why.empty())
     throw EnvironmentError("a tensor map of the host device with " + why);
   detail::HostTensorMap host;
   host.element = element_of(map);

@@ -46,7 +46,7 @@ class CoordinateDescent final : public Guided {
     }
   }
 
-  /// To the best of `others`, not all of them allowed, if it is better.
+  /// Moves to the best of `others`, some of which may not be allowed, if it is better.
   Search move(Member& at, std::vector<Point> others) {
     const std::vector<double> times = co_await ask(others);
     for (std::size_t i = 0; i < others.size(); ++i)

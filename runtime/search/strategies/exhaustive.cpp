@@ -15,7 +15,7 @@ constexpr std::size_t kList = std::size_t{1} << 20, kGiveUp = std::size_t{1} << 
 class Exhaustive final : public Strategy {
  public:
   explicit Exhaustive(const SearchSpace& space) : space_(space), cursor_(space.space()) {
-    if (!space.listed()) return;
+    if (!space.authored()) return;
     listed_ = space.enumerate();
     over_ = true;
   }

@@ -76,8 +76,8 @@ struct Member {
   double seconds = 0;
 };
 
-/// Proposes what `search()` asks for. While it waits for results, or after its end, unseen random
-/// points fill in; when there are none left the search is over.
+/// Proposes what `search()` asks for. While that waits for results, and after it has ended, random
+/// points that are still unseen are proposed; when none are left, the search is over.
 class Guided : public Strategy {
  public:
   std::vector<Values> propose(std::size_t count) final;

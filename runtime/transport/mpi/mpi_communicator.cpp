@@ -160,7 +160,7 @@ class MpiCommunicator : public Communicator {
     try {
       const std::lock_guard lock(mutex_);
       if (!broken_) broken_ = why;
-      if (told_ || !thread_problem().empty()) return;
+      if (told_ || !thread_obstacle().empty()) return;
       told_ = true;
       Note note;
       note.kind = Note::aborted;
@@ -180,7 +180,7 @@ class MpiCommunicator : public Communicator {
     if (auto failure = gather(std::as_bytes(std::span(&group, 1)),
                               std::as_writable_bytes(std::span(groups)), deadline))
       return failure;
-    if (auto problem = runtime::problem_of(groups)) return problem;
+    if (auto obstacle = runtime::obstacle_of(groups)) return obstacle;
     MPI_Comm data = MPI_COMM_NULL, control = MPI_COMM_NULL;
     int code = MPI_Comm_split(data_, group, rank_, &data);
     if (code == MPI_SUCCESS) code = MPI_Comm_dup(data, &control);
@@ -199,7 +199,7 @@ class MpiCommunicator : public Communicator {
   };
 
   /// Why this thread may not call MPI; empty: it may.
-  static std::string thread_problem() {
+  static std::string thread_obstacle() {
     int level = 0, started_it = 0;
     MPI_Query_thread(&level);
     MPI_Is_thread_main(&started_it);
@@ -218,8 +218,8 @@ class MpiCommunicator : public Communicator {
     std::unique_ptr<Buffer> owner(buffer);
     std::unique_lock lock(mutex_);
     if (!broken_)
-      if (std::string problem = thread_problem(); !problem.empty())
-        return broken_ = RankFailure{RankFailure::Kind::system, {rank_}, std::move(problem)};
+      if (std::string obstacle = thread_obstacle(); !obstacle.empty())
+        return broken_ = RankFailure{RankFailure::Kind::system, {rank_}, std::move(obstacle)};
     if (!broken_) listen();
     if (broken_) return broken_;
     if (count > INT_MAX)

@@ -95,7 +95,7 @@ class NcclCommunicator : public Communicator {
     if (auto failure = gather(std::as_bytes(std::span(&group, 1)),
                               std::as_writable_bytes(std::span(groups)), deadline))
       return failure;
-    if (auto problem = problem_of(groups)) return problem;
+    if (auto obstacle = obstacle_of(groups)) return obstacle;
     return guarded("ncclCommSplit", deadline, [&]() -> Failure {
       const auto child = std::make_shared<NcclHandle>(handle_->table(), handle_->context());
       half_made_ = child;  // NCCL may still write to it after a failure

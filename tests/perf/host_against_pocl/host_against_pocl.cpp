@@ -168,8 +168,8 @@ int skip(const std::string& reason) {
 
 int run(const std::string& wanted) {
   if (!use_two_processors()) return skip("the process may not use two processors");
-  if (const std::string problem = kiln::codegen::host_compiler_problem(); !problem.empty())
-    return skip(problem);
+  if (const std::string obstacle = kiln::codegen::host_compiler_obstacle(); !obstacle.empty())
+    return skip(obstacle);
   const perf::ScratchFolder folder;
   std::string reason;
   const auto pocl = host_against_pocl::open_pocl(folder.path().string(), reason);

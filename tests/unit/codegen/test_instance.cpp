@@ -145,7 +145,7 @@ TEST_CASE("what is wanted can be told without a compiler", "[codegen][instance]"
   const Key wanted = wanted_key(k, Values{64, 1}, kTarget);
   const auto whole = [&](const KernelDefinition& kernel, const NoCompiler& compiler) {
     const Source source = make_source(kernel, Values{64, 1}, kTarget, compiler, cache);
-    return binary_key(source, kTarget, compiler, kernel_source(kernel, cache));
+    return binary_key(source, kTarget, compiler, source_digest(kernel, cache));
   };
   const Key made = whole(k, {});
   CHECK(made.portable == wanted.digest);
@@ -197,25 +197,25 @@ TEST_CASE("a kernel's own source", "[codegen][instance]") {
   KernelDefinition k = scale();
   k.source.text.clear();
   k.source.file = scratch.path("a/k.cuh");
-  const auto first = kernel_source(k, cache);
+  const auto first = source_digest(k, cache);
   REQUIRE(first);
-  CHECK(kernel_source(k, cache) == first);
+  CHECK(source_digest(k, cache) == first);
   k.passing = Passing::macros;  // the values are not part of it
-  CHECK(kernel_source(k, cache) == first);
+  CHECK(source_digest(k, cache) == first);
 
   SECTION("an edited include changes it") {
     scratch.write("a/part.hpp", "// two!");
-    CHECK(kernel_source(k, cache) != first);
+    CHECK(source_digest(k, cache) != first);
   }
   SECTION("where the tree lies does not") {
     scratch.write("b/k.cuh", "#include <cuda_bf16.h>\n#include \"part.hpp\"\nvoid k();");
     scratch.write("b/part.hpp", "// one");
     k.source.file = scratch.path("b/k.cuh");
-    CHECK(kernel_source(k, cache) == first);
+    CHECK(source_digest(k, cache) == first);
   }
   SECTION("nothing where it was not shipped") {
     k.source.file = scratch.path("gone/k.cuh");
-    CHECK_FALSE(kernel_source(k, cache));
+    CHECK_FALSE(source_digest(k, cache));
   }
 }
 

@@ -123,7 +123,7 @@ TEST_CASE("keys tell configs with steps and workspaces apart", "[codegen][steps]
 }
 
 TEST_CASE("a definition's steps and workspace are checked", "[codegen][definition][steps]") {
-  const auto problem = [](auto change) -> std::string {
+  const auto obstacle = [](auto change) -> std::string {
     KernelDefinition k = in_steps();
     change(k);
     try {
@@ -133,13 +133,14 @@ TEST_CASE("a definition's steps and workspace are checked", "[codegen][definitio
     }
     return {};
   };
-  CHECK(problem([](auto&) {}).empty());
-  CHECK(contains(problem([](auto& k) { k.steps[0].entry = ""; }), "`steps[0].entry` is empty"));
-  CHECK(contains(problem([](auto& k) { k.steps[0].launch = {}; }), "`steps[0].launch` is missing"));
-  CHECK(contains(problem([](auto& k) { k.steps[0].entry = "first"; }), "the kernel's own entry"));
-  CHECK(contains(problem([](auto& k) { k.steps.push_back(k.steps[0]); }), "second twice"));
-  CHECK(contains(problem([](auto& k) { k.arguments.clear(); }), "`workspace` needs `arguments`"));
-  CHECK(contains(problem([](auto& k) {
+  CHECK(obstacle([](auto&) {}).empty());
+  CHECK(contains(obstacle([](auto& k) { k.steps[0].entry = ""; }), "`steps[0].entry` is empty"));
+  CHECK(
+      contains(obstacle([](auto& k) { k.steps[0].launch = {}; }), "`steps[0].launch` is missing"));
+  CHECK(contains(obstacle([](auto& k) { k.steps[0].entry = "first"; }), "the kernel's own entry"));
+  CHECK(contains(obstacle([](auto& k) { k.steps.push_back(k.steps[0]); }), "second twice"));
+  CHECK(contains(obstacle([](auto& k) { k.arguments.clear(); }), "`workspace` needs `arguments`"));
+  CHECK(contains(obstacle([](auto& k) {
                    k.workspace.size = {};
                    k.workspace.only_if = [](auto) { return true; };
                  }),

@@ -35,7 +35,7 @@ GemmBody untuned(const KernelDefinition& k, const Values& problem, const char* a
   const Values config = runtime::untuned_config(k, problem, info);
   INFO(describe_instance(k, config) << " for " << k.describe_problem(problem) << " on " << arch);
   CHECK(k.space.violated(config, problem, info.limits) == nullptr);
-  CHECK(kiln::detail::plan(k, config, problem, info.limits).problem(info.limits).empty());
+  CHECK(kiln::detail::plan(k, config, problem, info.limits).obstacle(info.limits).empty());
   const Binary binary = must_compile(k, config, arch);
   CHECK(binary.log == "");
   CHECK(binary.resources.spill_stores == 0);
@@ -301,7 +301,7 @@ TEST_CASE("gemm: blocks that share k through the workspace compile without spill
       INFO(describe_instance(k, config));
       CHECK(k.space.violated(config, problem, info.limits) == nullptr);
       const auto plan = kiln::detail::plan(k, config, problem, info.limits);
-      CHECK(plan.problem(info.limits).empty());
+      CHECK(plan.obstacle(info.limits).empty());
       CHECK(plan.workspace->bytes > 0);
       CHECK((plan.workspace->semaphores == 0) == c.later);
       const Binary binary = must_compile(k, config, "sm_90a");

@@ -122,7 +122,7 @@ TEST_CASE("what runs untuned on Hopper compiles without spills or warnings", "[t
     INFO(describe_instance(k, config) << " for " << k.describe_problem(problem));
     CHECK(config != k.space.default_config());
     CHECK(k.space.violated(config, problem, hopper.limits) == nullptr);
-    CHECK(detail::plan(k, config, problem, hopper.limits).problem(hopper.limits).empty());
+    CHECK(detail::plan(k, config, problem, hopper.limits).obstacle(hopper.limits).empty());
     const Binary binary = must_compile(k, config, "sm_90a");
     CHECK(binary.log == "");
     CHECK(binary.resources.spill_stores == 0);

@@ -106,7 +106,7 @@ TEST_CASE("a kernel in its small space searches that alone, and what it lists ca
       for (const Values& config : listed) {
         if (k.space.violated(config, problem, device.limits)) continue;
         INFO(k.space.describe(config));
-        CHECK(detail::plan(k, config, problem, device.limits).problem(device.limits).empty());
+        CHECK(detail::plan(k, config, problem, device.limits).obstacle(device.limits).empty());
         ++taken;
       }
       CHECK(taken >= 12);

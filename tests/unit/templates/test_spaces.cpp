@@ -372,7 +372,7 @@ TEST_CASE("problems without elements, or without k, have a config that runs", "[
                << " for " << k.describe_problem(problem) << " on " << arch);
           CHECK(k.space.violated(config, problem, device.limits) == nullptr);
           const detail::LaunchPlan plan = detail::plan(k, config, problem, device.limits);
-          CHECK(plan.problem(device.limits).empty());
+          CHECK(plan.obstacle(device.limits).empty());
           const bool without_k_alone = c.problems.size() == 4 && problem[0] > 0 && problem[1] > 0;
           if (without_k_alone) CHECK(plan.launch.grid.x > 0);
           // No other config that the device could not run is allowed either.
@@ -380,7 +380,7 @@ TEST_CASE("problems without elements, or without k, have a config that runs", "[
           for (const Values& other : k.configs(Values{64, 64, 64}, device.limits)) {
             if (k.space.violated(other, problem, device.limits)) continue;
             INFO(k.space.describe(other));
-            CHECK(detail::plan(k, other, problem, device.limits).problem(device.limits).empty());
+            CHECK(detail::plan(k, other, problem, device.limits).obstacle(device.limits).empty());
           }
         }
 }
@@ -397,7 +397,7 @@ TEST_CASE("any number of experts has a default that sorts by them", "[templates]
         const Values config = runtime::untuned_config(k, problem, device);
         INFO(k.space.describe(config) << " for " << k.describe_problem(problem) << " on " << arch);
         CHECK(k.space.violated(config, problem, device.limits) == nullptr);
-        CHECK(detail::plan(k, config, problem, device.limits).problem(device.limits).empty());
+        CHECK(detail::plan(k, config, problem, device.limits).obstacle(device.limits).empty());
       }
   }
   // Counts are tuned for a number of tokens whose choices can be counted.
@@ -426,7 +426,7 @@ TEST_CASE("problems of more than 2^31 elements are planned as they are", "[templ
       if (gemm.space.violated(config, problem, hopper.limits)) continue;
       INFO(gemm.space.describe(config));
       const detail::LaunchPlan plan = detail::plan(gemm, config, problem, hopper.limits);
-      CHECK(plan.problem(hopper.limits).empty());
+      CHECK(plan.obstacle(hopper.limits).empty());
       CHECK(gemm.cost(config, problem, hopper.limits) > 0);
       for (const detail::PlannedMap& planned_map : plan.maps) {
         const TensorMap& map = planned_map.map;
@@ -480,7 +480,7 @@ TEST_CASE("grids of absurd problems are too large, not empty", "[templates]") {
   const auto too_large = [](const KernelDefinition& kernel, const Values& problem) {
     const Launch g = kernel.launch(kernel.space.default_config(), problem, {});
     CHECK(g.grid.x == 4294967295u);
-    return kiln::runtime::launch_problem(g, {}).find("a grid of 4294967295x1x1, but the device") ==
+    return kiln::runtime::launch_obstacle(g, {}).find("a grid of 4294967295x1x1, but the device") ==
            0;
   };
   // 2^25 by 2^25 blocks: 2^32 divides their product.

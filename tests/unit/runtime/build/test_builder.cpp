@@ -149,14 +149,14 @@ TEST_CASE("a source that is edited while it is compiled leaves no binary in the 
 
 TEST_CASE("the source's digest follows the source alone", "[runtime][builder]") {
   Bench bench;
-  const auto digest = bench.builder.kernel_source(doubling());
+  const auto digest = bench.builder.source_digest(doubling());
   REQUIRE(digest);
-  CHECK(bench.builder.kernel_source(doubling({2, 64}, 64)) == digest);
+  CHECK(bench.builder.source_digest(doubling({2, 64}, 64)) == digest);
   KernelDefinition k = doubling();
   k.passing = Passing::macros;
-  CHECK(bench.builder.kernel_source(k) == digest);
+  CHECK(bench.builder.source_digest(k) == digest);
   k.source.text += "\n// edited";
-  CHECK(bench.builder.kernel_source(k) != digest);
+  CHECK(bench.builder.source_digest(k) != digest);
   CHECK(bench.compiler->compiles == 0);
 }
 

@@ -42,7 +42,7 @@ std::shared_ptr<cache::Store> memory_store() {
 
 std::vector<Target> targets_here() {
   std::vector<Target> targets;
-  if (codegen::has_llvm() && codegen::host_compiler_problem().empty())
+  if (codegen::has_llvm() && codegen::host_compiler_obstacle().empty())
     targets.push_back(Target::this_host());
   if (codegen::NvrtcCompiler::find(codegen::NvrtcOptions::from_environment()).compiler)
     targets.push_back(Target::parse("sm_90a"));
@@ -58,8 +58,8 @@ TEST_CASE("where kernels are compiled is asked for, or goes by the cores", "[run
   const CompilePlan three = compile_plan(3);
   CHECK(three.processes == 3);
   CHECK(std::filesystem::exists(three.executable));
-  CHECK(problem_of(three).empty());
-  CHECK(problem_of({.processes = 1, .executable = "/bin/false"}).find("exit code 1") !=
+  CHECK(obstacle_of(three).empty());
+  CHECK(obstacle_of({.processes = 1, .executable = "/bin/false"}).find("exit code 1") !=
         std::string::npos);
   CHECK_THROWS_AS(compile_plan(257), UserError);
   const CompilePlan by_itself = compile_plan({});

@@ -50,66 +50,67 @@ KernelDefinition mapped_kernel() {
 }  // namespace
 
 TEST_CASE("clusters are held to the device", "[runtime][launch]") {
-  const auto problem = [](Dim3 grid, Dim3 cluster, const DeviceLimits& limits) {
-    return runtime::launch_problem({.grid = grid, .block = {128}, .cluster = cluster}, limits);
+  const auto obstacle = [](Dim3 grid, Dim3 cluster, const DeviceLimits& limits) {
+    return runtime::launch_obstacle({.grid = grid, .block = {128}, .cluster = cluster}, limits);
   };
-  CHECK(problem({4, 4}, {2, 2}, kHopperLimits).empty());
-  CHECK(problem({8}, {8}, kHopperLimits).empty());
-  CHECK(problem({0}, {2}, kHopperLimits).empty());  // nothing to launch
-  CHECK(problem({7}, {1}, kAmpereLimits).empty());
-  CHECK(says(problem({4}, {2}, kAmpereLimits),
+  CHECK(obstacle({4, 4}, {2, 2}, kHopperLimits).empty());
+  CHECK(obstacle({8}, {8}, kHopperLimits).empty());
+  CHECK(obstacle({0}, {2}, kHopperLimits).empty());  // nothing to launch
+  CHECK(obstacle({7}, {1}, kAmpereLimits).empty());
+  CHECK(says(obstacle({4}, {2}, kAmpereLimits),
              "clusters of 2 blocks, but the device has no clusters"));
-  CHECK(says(problem({16}, {16}, kHopperLimits), "clusters of 16 blocks, but the device allows 8"));
-  CHECK(says(problem({5, 2}, {2, 1}, kHopperLimits), "a grid of 5x2x1, which is no multiple"));
-  CHECK(says(problem({4}, {0}, kHopperLimits), "a cluster has no blocks"));
-  CHECK(says(problem({4}, {65536, 65536, 65536}, kHopperLimits), "the device allows 8"));
+  CHECK(
+      says(obstacle({16}, {16}, kHopperLimits), "clusters of 16 blocks, but the device allows 8"));
+  CHECK(says(obstacle({5, 2}, {2, 1}, kHopperLimits), "a grid of 5x2x1, which is no multiple"));
+  CHECK(says(obstacle({4}, {0}, kHopperLimits), "a cluster has no blocks"));
+  CHECK(says(obstacle({4}, {65536, 65536, 65536}, kHopperLimits), "the device allows 8"));
 }
 
 TEST_CASE("a cooperative grid fits the device at once", "[runtime][launch]") {
   const codegen::ResourceUsage usage{.registers = 64, .max_threads = 1024};
   const Launch launch{.grid = {132 * 2}, .block = {512}, .cooperative = true};
-  CHECK(runtime::resource_problem(usage, launch, kHopperLimits).empty());
+  CHECK(runtime::resource_obstacle(usage, launch, kHopperLimits).empty());
   Launch larger = launch;
   larger.grid.x += 1;
-  CHECK(says(runtime::resource_problem(usage, larger, kHopperLimits),
+  CHECK(says(runtime::resource_obstacle(usage, larger, kHopperLimits),
              "265 blocks at once for a cooperative launch, but 264 fit the device"));
   larger.cooperative = false;
-  CHECK(runtime::resource_problem(usage, larger, kHopperLimits).empty());
+  CHECK(runtime::resource_obstacle(usage, larger, kHopperLimits).empty());
   DeviceLimits without = kHopperLimits;
   without.cooperative = false;
-  CHECK(says(runtime::launch_problem(launch, without), "a cooperative launch"));
+  CHECK(says(runtime::launch_obstacle(launch, without), "a cooperative launch"));
   CHECK(says(
-      runtime::launch_problem({.grid = {1}, .block = {1}, .shared_carveout = 101}, kHopperLimits),
+      runtime::launch_obstacle({.grid = {1}, .block = {1}, .shared_carveout = 101}, kHopperLimits),
       "101 percent"));
 }
 
 TEST_CASE("tensor maps are held to the hardware's rules", "[runtime][maps]") {
-  CHECK(good_map().problem().empty());
+  CHECK(good_map().obstacle().empty());
   CHECK(good_map().box_bytes() == 64 * 64 * 2);
   CHECK(good_map().stride[1] == 8192);
-  const auto problem = [](auto change) {
+  const auto obstacle = [](auto change) {
     TensorMap map = good_map();
     change(map);
-    return map.problem();
+    return map.obstacle();
   };
-  CHECK(says(problem([](TensorMap& m) { m.size[0] = 0; }), "0 elements in dimension 0"));
-  CHECK(says(problem([](TensorMap& m) { m.size[1] = 1ull << 33; }), "in dimension 1"));
-  CHECK(problem([](TensorMap& m) { m.size[1] = 1ull << 32; }).empty());
-  CHECK(says(problem([](TensorMap& m) { m.box[1] = 257; }), "more than 256"));
-  CHECK(says(problem([](TensorMap& m) { m.box[1] = 0; }), "a box of 0 elements in dimension 1"));
-  CHECK(says(problem([](TensorMap& m) { m.stride[1] = 2006; }), "2006 bytes in dimension 1"));
-  CHECK(says(problem([](TensorMap& m) { m.stride[1] = 1ull << 40; }), "less than 2^40"));
-  CHECK(says(problem([](TensorMap& m) { m.box[0] = 72; }),
+  CHECK(says(obstacle([](TensorMap& m) { m.size[0] = 0; }), "0 elements in dimension 0"));
+  CHECK(says(obstacle([](TensorMap& m) { m.size[1] = 1ull << 33; }), "in dimension 1"));
+  CHECK(obstacle([](TensorMap& m) { m.size[1] = 1ull << 32; }).empty());
+  CHECK(says(obstacle([](TensorMap& m) { m.box[1] = 257; }), "more than 256"));
+  CHECK(says(obstacle([](TensorMap& m) { m.box[1] = 0; }), "a box of 0 elements in dimension 1"));
+  CHECK(says(obstacle([](TensorMap& m) { m.stride[1] = 2006; }), "2006 bytes in dimension 1"));
+  CHECK(says(obstacle([](TensorMap& m) { m.stride[1] = 1ull << 40; }), "less than 2^40"));
+  CHECK(says(obstacle([](TensorMap& m) { m.box[0] = 72; }),
              "144 bytes in dimension 0, but the swizzle"));
-  CHECK(says(problem([](TensorMap& m) { m.box[0] = 12; }), "24 bytes in dimension 0"));
-  CHECK(says(problem([](TensorMap& m) { m.rank = 6; }), "6 dimensions"));
-  CHECK(says(problem([](TensorMap& m) { m.l2_bytes = 32; }), "32 bytes fetched"));
-  CHECK(says(problem([](TensorMap& m) { m.type = DataType::bytes; }), "a type that no map has"));
-  CHECK(says(TensorMap::tiled<float>({.size = {-1}, .box = {4}}).problem(), "-1 elements"));
-  CHECK(says(TensorMap::tiled<float>({.size = {16, 16}, .stride = {-16}, .box = {4, 4}}).problem(),
+  CHECK(says(obstacle([](TensorMap& m) { m.box[0] = 12; }), "24 bytes in dimension 0"));
+  CHECK(says(obstacle([](TensorMap& m) { m.rank = 6; }), "6 dimensions"));
+  CHECK(says(obstacle([](TensorMap& m) { m.l2_bytes = 32; }), "32 bytes fetched"));
+  CHECK(says(obstacle([](TensorMap& m) { m.type = DataType::bytes; }), "a type that no map has"));
+  CHECK(says(TensorMap::tiled<float>({.size = {-1}, .box = {4}}).obstacle(), "-1 elements"));
+  CHECK(says(TensorMap::tiled<float>({.size = {16, 16}, .stride = {-16}, .box = {4, 4}}).obstacle(),
              "stride"));
-  CHECK(says(TensorMap::tiled<float>({.size = {16, 16}, .box = {4}}).problem(), "a box of 0"));
-  CHECK(says(TensorMap::tiled<float>({.size = {1, 1, 1, 1, 1, 1}, .box = {4}}).problem(),
+  CHECK(says(TensorMap::tiled<float>({.size = {16, 16}, .box = {4}}).obstacle(), "a box of 0"));
+  CHECK(says(TensorMap::tiled<float>({.size = {1, 1, 1, 1, 1, 1}, .box = {4}}).obstacle(),
              "6 dimensions"));
 }
 
@@ -122,14 +123,14 @@ TEST_CASE("a plan has the maps of its config", "[runtime][maps]") {
   CHECK(plan.launch.grid.x == 132);
   REQUIRE(plan.maps.size() == 1);
   CHECK(plan.maps[0].map.box[0] == 64);
-  CHECK(plan.problem(kHopperLimits).empty());
-  CHECK(says(plan.problem(kAmpereLimits),
+  CHECK(plan.obstacle(kHopperLimits).empty());
+  CHECK(says(plan.obstacle(kAmpereLimits),
              "argument 0 as a tensor map, which the device does not support"));
-  CHECK(says(detail::plan(k, wide, problem, kHopperLimits).problem(kHopperLimits),
+  CHECK(says(detail::plan(k, wide, problem, kHopperLimits).obstacle(kHopperLimits),
              "argument 0 as a tensor map with a box of 256 bytes in dimension 0, but the swizzle"));
-  CHECK(says(detail::plan(k, mapped, ragged, kHopperLimits).problem(kHopperLimits),
+  CHECK(says(detail::plan(k, mapped, ragged, kHopperLimits).obstacle(kHopperLimits),
              "514 bytes in dimension 1"));
-  CHECK(says(detail::plan(k, mapped, none, kHopperLimits).problem(kHopperLimits), "0 elements"));
+  CHECK(says(detail::plan(k, mapped, none, kHopperLimits).obstacle(kHopperLimits), "0 elements"));
 }
 
 TEST_CASE("a map of another type than its argument is the author's mistake", "[runtime][maps]") {

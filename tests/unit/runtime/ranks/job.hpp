@@ -96,7 +96,7 @@ struct Job {
     }
   }
 
-  const Decision& decision(std::size_t r) const { return *machines[r].decision(); }
+  const Conclusion& conclusion(std::size_t r) const { return *machines[r].conclusion(); }
 
   std::vector<Agreement> machines;
   std::vector<std::vector<Exchange>> exchanges;

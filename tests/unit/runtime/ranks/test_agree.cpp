@@ -28,7 +28,7 @@ Worked even(const Work& work) {
 }
 
 struct Result {
-  std::optional<Decision> decision;
+  std::optional<Conclusion> conclusion;
   std::string log;
 };
 
@@ -48,7 +48,7 @@ std::vector<Result> together(
       tasks.save = [&](auto, const Plan&) { save(rank); };
       tasks.log = [&](kiln::LogLevel, std::string_view text) { results[r].log = text; };
       try {
-        results[r].decision = agree(*ends[r], all[r], tasks);
+        results[r].conclusion = agree(*ends[r], all[r], tasks);
       } catch (const kiln::UserError& e) {
         results[r].log = e.what();
       }
@@ -73,10 +73,10 @@ TEST_CASE("threads agree, whatever the strategy", "[ranks]") {
       const auto results =
           together(all, [](int, const Work& w, auto) { return even(w); }, [&](int) { ++saves; });
       for (const Result& r : results) {
-        REQUIRE(r.decision);
-        CHECK(r.decision->kind == Decision::Kind::plan);
-        CHECK(r.decision->digest == results[0].decision->digest);
-        CHECK(r.decision->plan.choices[2].candidate == 5);
+        REQUIRE(r.conclusion);
+        CHECK(r.conclusion->kind == Conclusion::Kind::plan);
+        CHECK(r.conclusion->digest == results[0].conclusion->digest);
+        CHECK(r.conclusion->plan.picks[2].candidate == 5);
       }
       CHECK(saves == 1);
     }
@@ -88,7 +88,7 @@ TEST_CASE("what a rank throws while tuning reaches all as its reason", "[ranks]"
     return even(w);
   });
   for (const Result& r : results) {
-    CHECK(r.decision->kind == Decision::Kind::defaults);
+    CHECK(r.conclusion->kind == Conclusion::Kind::defaults);
     CHECK(r.log.find("rank 1 failed: cuLaunchKernel: 719") != std::string::npos);
   }
 }
@@ -99,7 +99,7 @@ TEST_CASE("a disk that is full costs the record, not the plan", "[ranks]") {
   const auto results = together(
       all, [](int, const Work& w, auto) { return even(w); },
       [](int) { throw kiln::EnvironmentError("write: no space left on device (28)"); });
-  for (const Result& r : results) CHECK(r.decision->kind == Decision::Kind::plan);
+  for (const Result& r : results) CHECK(r.conclusion->kind == Conclusion::Kind::plan);
   CHECK(results[0].log.find("no space left") != std::string::npos);
 }
 
@@ -115,9 +115,9 @@ TEST_CASE("a rank that stalls while tuning is named by all within the deadline",
       },
       [](int) {}, &ended);
   for (const Result& r : results) {
-    CHECK(r.decision->kind == Decision::Kind::defaults);
-    CHECK(r.decision->broken);
-    CHECK(r.decision->why.ranks == std::vector<int>{2});
+    CHECK(r.conclusion->kind == Conclusion::Kind::defaults);
+    CHECK(r.conclusion->broken);
+    CHECK(r.conclusion->why.ranks == std::vector<int>{2});
   }
 }
 
@@ -125,9 +125,9 @@ TEST_CASE("a rank that refuses its input leaves nobody waiting", "[ranks]") {
   auto all = inputs(3, 4);
   all[1].options.step_seconds = -1;
   const auto results = together(all, [](int, const Work& w, auto) { return even(w); });
-  CHECK_FALSE(results[1].decision);
+  CHECK_FALSE(results[1].conclusion);
   for (const std::size_t r : {0U, 2U}) {
-    CHECK(results[r].decision->kind == Decision::Kind::defaults);
+    CHECK(results[r].conclusion->kind == Conclusion::Kind::defaults);
     CHECK(results[r].log.find("rank 1 gave up: tuning together: a limit is not") !=
           std::string::npos);
   }
@@ -155,9 +155,9 @@ class Throwing : public Communicator {
 
 TEST_CASE("whatever a communicator throws is a failure, and ends in the defaults", "[ranks]") {
   Throwing end;
-  const Decision decision = agree(end, inputs(1, 2).front(), Tasks{});
-  CHECK(decision.kind == Decision::Kind::defaults);
-  CHECK(decision.broken);
-  CHECK(decision.why.describe().find("the communicator failed") != std::string::npos);
+  const Conclusion conclusion = agree(end, inputs(1, 2).front(), Tasks{});
+  CHECK(conclusion.kind == Conclusion::Kind::defaults);
+  CHECK(conclusion.broken);
+  CHECK(conclusion.why.describe().find("the communicator failed") != std::string::npos);
   CHECK(end.aborts == 1);
 }

@@ -10,7 +10,7 @@ using kiln::OnPartialCache;
 using kiln::RankOptions;
 using kiln::RankReduction;
 using kiln::RankStrategy;
-using Kind = Decision::Kind;
+using Kind = Conclusion::Kind;
 
 namespace {
 
@@ -41,10 +41,10 @@ TEST_CASE("the slowest rank's time counts, or the mean", "[ranks]") {
     job.run(measure);
     check_same_exchanges(job);
     for (std::size_t r = 0; r < 3; ++r) {
-      CHECK(job.decision(r).kind == Kind::plan);
-      CHECK(job.decision(r).plan.choices[0].candidate == winner);
-      CHECK(job.decision(r).digest == job.decision(0).digest);
-      CHECK(job.decision(r).measured == 3);
+      CHECK(job.conclusion(r).kind == Kind::plan);
+      CHECK(job.conclusion(r).plan.picks[0].candidate == winner);
+      CHECK(job.conclusion(r).digest == job.conclusion(0).digest);
+      CHECK(job.conclusion(r).measured == 3);
     }
   }
 }
@@ -57,7 +57,7 @@ TEST_CASE("a candidate that failed on one rank is nobody's choice", "[ranks]") {
     job.run([](int rank, Work::Kind, std::size_t, std::size_t c) {
       return c == 1 ? (rank == 1 ? kFailed : 1.0F) : 5.0F - static_cast<float>(c);
     });
-    CHECK(job.decision(0).plan.choices[0].candidate == 2);
+    CHECK(job.conclusion(0).plan.picks[0].candidate == 2);
     CHECK(job.exchanges[0].size() == 5);  // digest, vote, one reduction, compare, confirm
   }
 }
@@ -65,9 +65,9 @@ TEST_CASE("a candidate that failed on one rank is nobody's choice", "[ranks]") {
 TEST_CASE("when nothing works anywhere, the plan says so", "[ranks]") {
   Job job(inputs(2, 3));
   job.run([](auto...) { return kFailed; });
-  CHECK(job.decision(0).kind == Kind::plan);
-  CHECK(std::isinf(job.decision(0).plan.choices[0].seconds));
-  CHECK(job.decision(0).plan.choices[0].candidate == 0);
+  CHECK(job.conclusion(0).kind == Kind::plan);
+  CHECK(std::isinf(job.conclusion(0).plan.picks[0].seconds));
+  CHECK(job.conclusion(0).plan.picks[0].candidate == 0);
 }
 
 TEST_CASE("shards are disjoint, whole, and the best of them are timed by all", "[ranks]") {
@@ -89,7 +89,7 @@ TEST_CASE("shards are disjoint, whole, and the best of them are timed by all", "
       for (const std::size_t c : item.candidates) ++seen[item.problem * 20 + c], ++mine;
     CHECK(mine == 10);
     for (const Work::Item& item : job.works[r][1].items) CHECK(item.candidates.size() == 3);
-    CHECK(job.decision(r).plan.choices[0].candidate == 19);
+    CHECK(job.conclusion(r).plan.picks[0].candidate == 19);
   }
   CHECK(std::all_of(seen.begin(), seen.end(), [](int s) { return s == 1; }));
 }
@@ -114,9 +114,9 @@ TEST_CASE("a problem that one rank has as a whole is timed by no other", "[ranks
       }
       const auto finals = std::ranges::count(job.works[r], Work::Kind::finals, &Work::kind);
       CHECK(finals == (problems == 5 ? 1 : 0));
-      const Decision decision = job.decision(r);
-      REQUIRE(decision.kind == Decision::Kind::plan);
-      for (std::size_t p = 0; p < problems; ++p) CHECK(decision.plan.choices[p].candidate == p);
+      const Conclusion conclusion = job.conclusion(r);
+      REQUIRE(conclusion.kind == Conclusion::Kind::plan);
+      for (std::size_t p = 0; p < problems; ++p) CHECK(conclusion.plan.picks[p].candidate == p);
     }
     for (std::size_t p = 0; p < problems; ++p) CHECK(seen[p] == (p < 4 ? 1 : 4));
   }
@@ -153,7 +153,7 @@ TEST_CASE("ranks with unlike machines split the candidates alike", "[ranks]") {
       if (work.kind == Work::Kind::time)
         for (const std::size_t c : work.items[0].candidates) ++seen[c];
   CHECK(seen == std::vector<int>(64, 1));
-  for (const float time : job.decision(0).plan.records[0].times) CHECK(time == 1);
+  for (const float time : job.conclusion(0).plan.records[0].times) CHECK(time == 1);
 }
 
 TEST_CASE("one rank alone splits nothing, and times nothing twice", "[ranks]") {
@@ -163,7 +163,7 @@ TEST_CASE("one rank alone splits nothing, and times nothing twice", "[ranks]") {
   job.run(ones);
   CHECK(timed(job, 0) == 4);
   CHECK(job.exchanges[0].size() == 5);
-  CHECK(job.decision(0).kind == Kind::plan);
+  CHECK(job.conclusion(0).kind == Kind::plan);
 }
 
 TEST_CASE("a leader times, all receive", "[ranks]") {
@@ -174,7 +174,7 @@ TEST_CASE("a leader times, all receive", "[ranks]") {
   job.run(fastest(2));
   CHECK(timed(job, 0) == 0);
   CHECK(timed(job, 1) == 4);
-  CHECK(job.decision(2).plan.choices[0] == Choice{2, 1});
+  CHECK(job.conclusion(2).plan.picks[0] == Pick{2, 1});
 }
 
 TEST_CASE("a record that all have is the answer", "[ranks]") {
@@ -183,8 +183,8 @@ TEST_CASE("a record that all have is the answer", "[ranks]") {
   Job job(all);
   job.run(only_builds);
   CHECK(job.exchanges[0].size() == 4);
-  CHECK(job.decision(2).plan.choices[0] == Choice{1, 1});
-  CHECK(job.decision(2).notes.empty());
+  CHECK(job.conclusion(2).plan.picks[0] == Pick{1, 1});
+  CHECK(job.conclusion(2).notes.empty());
   CHECK(job.saves[0].empty());
 }
 
@@ -200,8 +200,8 @@ TEST_CASE("a record that some have is shared, most holders first, and saved wher
   CHECK(job.exchanges[0][2].kind == Exchange::Kind::broadcast);
   CHECK(job.exchanges[0][2].root == 3);
   for (std::size_t r = 0; r < 5; ++r) {
-    CHECK(job.decision(r).plan.choices[0] == Choice{0, 1});
-    CHECK(job.decision(r).notes ==
+    CHECK(job.conclusion(r).plan.picks[0] == Pick{0, 1});
+    CHECK(job.conclusion(r).notes ==
           std::vector<std::string>{
               "problem 0: no such record on ranks 0, 1, 2, so all take rank 3's"});
     CHECK(job.saves[r] == (r == 0 ? std::vector<std::size_t>{0} : std::vector<std::size_t>{}));
@@ -215,8 +215,8 @@ TEST_CASE("or everyone tunes, if so asked", "[ranks]") {
   all[2].problems[0].record = Record{{1, 2}, 0};
   Job job(all);
   job.run(fastest(1));
-  CHECK(job.decision(2).plan.choices[0].candidate == 1);
-  CHECK(job.decision(1).notes ==
+  CHECK(job.conclusion(2).plan.picks[0].candidate == 1);
+  CHECK(job.conclusion(1).notes ==
         std::vector<std::string>{"problem 0: no record on ranks 0, 1, so all tune"});
 }
 
@@ -231,9 +231,9 @@ TEST_CASE("unlike devices time the same candidates, and each kind keeps its own 
   job.run(fastest(1));
   check_same_exchanges(job);
   for (std::size_t r = 0; r < 4; ++r) {
-    CHECK(job.decision(r).kind == Kind::plan);
-    CHECK(job.decision(r).plan.choices[0].candidate == 1);
-    CHECK(job.decision(r).digest == job.decision(0).digest);
+    CHECK(job.conclusion(r).kind == Kind::plan);
+    CHECK(job.conclusion(r).plan.picks[0].candidate == 1);
+    CHECK(job.conclusion(r).digest == job.conclusion(0).digest);
     CHECK(job.saves[r].empty() == (r == 1 || r == 3));
   }
 }
@@ -263,10 +263,10 @@ TEST_CASE("in lockstep all ranks launch the same, and only what all can", "[rank
     for (std::size_t r = 0; r < 3; ++r) {
       std::vector<std::size_t> launched;
       for (const Work& w : job.works[r])
-        if (w.kind == Work::Kind::together) launched.push_back(w.items[0].candidates[0]);
+        if (w.kind == Work::Kind::lockstep) launched.push_back(w.items[0].candidates[0]);
       CHECK(launched == std::vector<std::size_t>{0, 1, 3, 4, 0, 1, 3, 4});
-      CHECK(job.decision(r).plan.choices[0].candidate == 4);
-      CHECK(std::isinf(job.decision(r).plan.records[1].times[3]));
+      CHECK(job.conclusion(r).plan.picks[0].candidate == 4);
+      CHECK(std::isinf(job.conclusion(r).plan.records[1].times[3]));
     }
   }
 }
@@ -290,7 +290,7 @@ TEST_CASE("every rank builds what was chosen before it agrees, and nothing else"
       CHECK(last.items[0].problem == 0);
       CHECK(last.items[1].problem == 2);
       CHECK(last.items[1].candidates == std::vector<std::size_t>{3});
-      CHECK(job.decision(r).kind == Kind::plan);
+      CHECK(job.conclusion(r).kind == Kind::plan);
       // A rank that has nothing to build waits for those that have.
       const Exchange& compare = job.exchanges[r][job.exchanges[r].size() - 2];
       CHECK(compare.deadline == job.now + 2 * options.step_seconds);
@@ -305,8 +305,8 @@ TEST_CASE("what the register says goes", "[ranks]") {
     Job job(all);
     job.answer = answer;
     job.run(ones);
-    CHECK(job.decision(0).kind == (answer.value_or(false) ? Kind::plan : Kind::defaults));
-    CHECK(job.decision(0).broken == !answer.value_or(false));
+    CHECK(job.conclusion(0).kind == (answer.value_or(false) ? Kind::plan : Kind::defaults));
+    CHECK(job.conclusion(0).broken == !answer.value_or(false));
     CHECK(job.questions[0] == job.questions[1]);
   }
 }

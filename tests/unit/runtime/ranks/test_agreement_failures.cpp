@@ -9,7 +9,7 @@ using namespace job;
 using kiln::RankOptions;
 using kiln::RankReduction;
 using kiln::RankStrategy;
-using Kind = Decision::Kind;
+using Kind = Conclusion::Kind;
 
 TEST_CASE("a shared record that is not what was voted for is measured anew", "[ranks]") {
   auto all = inputs(3, 2);
@@ -19,7 +19,7 @@ TEST_CASE("a shared record that is not what was voted for is measured anew", "[r
     if (e.kind == Exchange::Kind::broadcast) bytes[9] ^= std::byte{1};
   };
   job.run(fastest(1));
-  CHECK(job.decision(0).plan.choices[0].candidate == 1);
+  CHECK(job.conclusion(0).plan.picks[0].candidate == 1);
   check_same_exchanges(job);
 }
 
@@ -29,8 +29,8 @@ TEST_CASE("a gather that says otherwise of this rank than it said is damaged", "
     if (e.sequence == 1) bytes[0] = std::byte{1};  // rank 0 is said to have a record
   };
   job.run(ones);
-  CHECK(job.decision(0).why.text == "the result of a gather was damaged");
-  CHECK(job.decision(0).broken);
+  CHECK(job.conclusion(0).why.text == "the result of a gather was damaged");
+  CHECK(job.conclusion(0).broken);
 }
 
 TEST_CASE("trouble in lockstep stops all before the next launch", "[ranks]") {
@@ -40,13 +40,13 @@ TEST_CASE("trouble in lockstep stops all before the next launch", "[ranks]") {
     options.reduction = op;
     Job job(inputs(3, 5, options));
     job.run([&job](int rank, Work::Kind kind, std::size_t, std::size_t c) {
-      if (rank == 1 && kind == Work::Kind::together && c == 1) job.troubles[1] = "device lost";
+      if (rank == 1 && kind == Work::Kind::lockstep && c == 1) job.troubles[1] = "device lost";
       return 1.0F;
     });
     check_same_exchanges(job);
     for (std::size_t r = 0; r < 3; ++r) {
       CHECK(job.works[r].size() == 3U + (r != 1));  // build, candidates 0 and 1, what was chosen
-      CHECK(job.decision(r).kind == Kind::defaults);
+      CHECK(job.conclusion(r).kind == Kind::defaults);
     }
   }
 }
@@ -63,7 +63,7 @@ TEST_CASE("a rank that comes too late launches nothing for which the others have
     REQUIRE(works.size() == 1);
     CHECK(works[0].kind == Work::Kind::build);
   }
-  CHECK(job.decision(1).broken);
+  CHECK(job.conclusion(1).broken);
 }
 
 TEST_CASE("a rank in trouble is named with its reason, and nobody hangs", "[ranks]") {
@@ -77,9 +77,9 @@ TEST_CASE("a rank in trouble is named with its reason, and nobody hangs", "[rank
     job.run(ones);
     check_same_exchanges(job);
     for (std::size_t r = 0; r < 3; ++r) {
-      CHECK(job.decision(r).kind == Kind::defaults);
-      CHECK(job.decision(r).why.describe() == "rank 0 failed: cuMemAlloc: out of memory (2)");
-      CHECK_FALSE(job.decision(r).broken);
+      CHECK(job.conclusion(r).kind == Kind::defaults);
+      CHECK(job.conclusion(r).why.describe() == "rank 0 failed: cuMemAlloc: out of memory (2)");
+      CHECK_FALSE(job.conclusion(r).broken);
     }
   }
 }
@@ -102,11 +102,11 @@ TEST_CASE("no plan names what some rank cannot build", "[ranks]") {
         job.run(measure);
         check_same_exchanges(job);
         for (std::size_t r = 0; r < 3; ++r) {
-          CHECK(job.decision(r).kind == Kind::defaults);
-          CHECK_FALSE(job.decision(r).broken);
+          CHECK(job.conclusion(r).kind == Kind::defaults);
+          CHECK_FALSE(job.conclusion(r).broken);
           CHECK(job.saves[r].empty());
         }
-        return job.decision(2).why.describe();
+        return job.conclusion(2).why.describe();
       };
       const auto fails = [](int rank, Work::Kind kind, std::size_t p, std::size_t c) {
         if (kind == Work::Kind::build) return rank == 1 && p == 1 && c == 3 ? kFailed : 1.0F;
@@ -128,7 +128,7 @@ TEST_CASE("a rank that cannot build what was chosen may say better why", "[ranks
   Job job(all);
   job.troubles[1] = "nvrtc: file not found";
   job.run(ones);
-  CHECK(job.decision(0).why.describe() == "rank 1 failed: nvrtc: file not found");
+  CHECK(job.conclusion(0).why.describe() == "rank 1 failed: nvrtc: file not found");
 }
 
 TEST_CASE("a rank that asks for something else is named", "[ranks]") {
@@ -138,9 +138,9 @@ TEST_CASE("a rank that asks for something else is named", "[ranks]") {
     Job job(all);
     job.run(ones);
     CHECK(job.exchanges[0].size() == 1);
-    CHECK(job.decision(0).kind == Kind::defaults);
-    CHECK(job.decision(0).why.ranks == std::vector<int>{1});
-    return job.decision(2).why.text;
+    CHECK(job.conclusion(0).kind == Kind::defaults);
+    CHECK(job.conclusion(0).why.ranks == std::vector<int>{1});
+    return job.conclusion(2).why.text;
   };
   CHECK(named([](auto& in) { in.identity.build = 0; }) ==
         "another build of Kiln or of the compiler");
@@ -158,14 +158,14 @@ TEST_CASE("a rank that asks for something else is named", "[ranks]") {
 TEST_CASE("ranks that draw other conclusions are found out", "[ranks]") {
   Job job(inputs(3, 2));
   job.run(fastest(0));
-  const auto good = job.decision(0).digest;
+  const auto good = job.conclusion(0).digest;
   Job other(inputs(3, 2));
   other.spoil = [](const Exchange& e, auto& bytes, auto&) {
     if (e.sequence == 3) bytes[128 + 8] ^= std::byte{1};  // rank 1's plan
   };
   other.run(ones);
-  CHECK(other.decision(0).kind == Kind::defaults);
-  CHECK(other.decision(0).why.ranks == std::vector<int>{1});
+  CHECK(other.conclusion(0).kind == Kind::defaults);
+  CHECK(other.conclusion(0).why.ranks == std::vector<int>{1});
   CHECK(good != kiln::Digest{});
 }
 
@@ -178,8 +178,8 @@ TEST_CASE("the machine's own patience ends every wait", "[ranks]") {
   const auto end = machine.handle(Tick{}, *machine.wakes());
   REQUIRE(end.size() == 2);
   CHECK(std::holds_alternative<Abort>(end[0]));
-  CHECK(machine.decision()->broken);
-  CHECK(machine.decision()->why.kind == kiln::RankFailure::Kind::timeout);
+  CHECK(machine.conclusion()->broken);
+  CHECK(machine.conclusion()->why.kind == kiln::RankFailure::Kind::timeout);
   // The end is the end.
   const std::vector<std::byte> late(256);
   CHECK(machine.handle(Completed{0, late, {}}, 162).empty());
@@ -197,14 +197,14 @@ TEST_CASE("events that do not fit change nothing", "[ranks]") {
   CHECK(machine.handle(Begin{}, 0).empty());
   CHECK(machine.handle(Completed{7, {}, {}}, 0).empty());
   CHECK(machine.handle(Failed{7, {}}, 0).empty());
-  CHECK_FALSE(machine.decision());
+  CHECK_FALSE(machine.conclusion());
 }
 
 TEST_CASE("results of a wrong size break the end, not the process", "[ranks]") {
   Agreement machine(inputs(2, 2)[0]);
   machine.handle(Begin{}, 0);
   machine.handle(Completed{0, {}, {}}, 0);
-  CHECK(machine.decision()->broken);
+  CHECK(machine.conclusion()->broken);
 }
 
 TEST_CASE("garbage from another rank is named, never obeyed", "[ranks]") {
@@ -226,9 +226,9 @@ TEST_CASE("garbage from another rank is named, never obeyed", "[ranks]") {
     job.run([](int, Work::Kind, std::size_t, std::size_t c) { return 1 + static_cast<float>(c); });
     for (Agreement& machine : job.machines) machine.handle(Tick{}, 1e9);  // ranks that wait in vain
     for (std::size_t r = 0; r < 3; ++r) {
-      REQUIRE(job.machines[r].decision());
-      CHECK(job.decision(r).kind == job.decision(0).kind);
-      CHECK(job.decision(r).digest == job.decision(0).digest);
+      REQUIRE(job.machines[r].conclusion());
+      CHECK(job.conclusion(r).kind == job.conclusion(0).kind);
+      CHECK(job.conclusion(r).digest == job.conclusion(0).digest);
     }
   }
 }

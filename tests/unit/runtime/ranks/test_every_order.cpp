@@ -22,7 +22,7 @@ struct World {
   std::string key() const {  // all that a state depends on: payloads are the same every time
     std::ostringstream s;
     for (std::size_t r = 0; r < machines.size(); ++r) {
-      const auto& d = machines[r].decision();
+      const auto& d = machines[r].conclusion();
       s << machines[r].exchanges() << machines[r].phase() << waiting[r].has_value() << int{dead[r]}
         << int{asks[r]} << int{replied[r]} << proposal[r] << (d ? static_cast<int>(d->kind) : 9)
         << (d && d->broken) << joined[r].size() << '|';
@@ -65,7 +65,7 @@ struct Explorer {
     const std::size_t n = w.machines.size();
     for (std::size_t r = 0; r < n; ++r) {
       if (w.dead[r]) continue;
-      if (w.deaths_left > 0 && !w.machines[r].decision()) {
+      if (w.deaths_left > 0 && !w.machines[r].conclusion()) {
         World next = w;
         next.dead[r] = 1;
         next.waiting[r].reset();
@@ -116,10 +116,10 @@ struct Explorer {
     int with_plan = 0, without = 0;
     for (std::size_t r = 0; r < w.machines.size(); ++r) {
       if (w.dead[r]) continue;
-      REQUIRE(w.machines[r].decision());
-      const Decision& d = *w.machines[r].decision();
-      (d.kind == Decision::Kind::plan ? with_plan : without) += 1;
-      if (d.kind == Decision::Kind::plan) continue;
+      REQUIRE(w.machines[r].conclusion());
+      const Conclusion& d = *w.machines[r].conclusion();
+      (d.kind == Conclusion::Kind::plan ? with_plan : without) += 1;
+      if (d.kind == Conclusion::Kind::plan) continue;
       // Fenced off: it joins nothing more. Or all had been told before.
       REQUIRE((d.broken || builds_nothing >= 0));
     }

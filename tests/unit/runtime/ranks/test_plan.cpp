@@ -11,7 +11,7 @@ namespace {}
 
 TEST_CASE("the default stays unless clearly beaten", "[ranks]") {
   CHECK(select(Times{1.0F, 0.999F, 2}, 0.005F).candidate == 0);
-  CHECK(select(Times{1.0F, 0.9F, 2}, 0.005F) == Choice{1, 0.9F});
+  CHECK(select(Times{1.0F, 0.9F, 2}, 0.005F) == Pick{1, 0.9F});
   CHECK(select(Times{kFailed, 3, 2}, 0).candidate == 2);
 }
 
@@ -20,14 +20,14 @@ TEST_CASE("ties go to the first of the list", "[ranks]") {
 }
 
 TEST_CASE("when all failed, the default is named as failed", "[ranks]") {
-  const Choice choice = select(Times{kFailed, kFailed}, 0.005F);
-  CHECK(choice.candidate == 0);
-  CHECK(std::isinf(choice.seconds));
+  const Pick pick = select(Times{kFailed, kFailed}, 0.005F);
+  CHECK(pick.candidate == 0);
+  CHECK(std::isinf(pick.seconds));
 }
 
 TEST_CASE("what was not come to is not chosen, whatever failed", "[ranks]") {
-  CHECK(select(std::vector{kFailed, kUntried, kUntried / 3}, 0.0F) == Choice{0, kFailed});
-  CHECK(select(std::vector{kUntried, 3.0F, kUntried}, 0.0F) == Choice{1, 3.0F});
+  CHECK(select(std::vector{kFailed, kUntried, kUntried / 3}, 0.0F) == Pick{0, kFailed});
+  CHECK(select(std::vector{kUntried, 3.0F, kUntried}, 0.0F) == Pick{1, 3.0F});
   CHECK(finalists(std::vector{kUntried, 3.0F, kFailed, 2.0F}, 3) == std::vector<std::size_t>{1, 3});
   CHECK_FALSE(Record{{kUntried, 1}, 0}.answers(2));
 }
@@ -55,7 +55,7 @@ TEST_CASE("a record is read back, and what makes no sense answers nothing", "[ra
 
 TEST_CASE("a plan's digest covers choices, usability and what was asked", "[ranks]") {
   const Identity identity{1, 2, 3, 4, 5, 6};
-  const std::vector<Choice> a{{1, 0.5F}}, slower{{1, 0.6F}}, b{{2, 0.5F}}, failed{{1, kFailed}};
+  const std::vector<Pick> a{{1, 0.5F}}, slower{{1, 0.6F}}, b{{2, 0.5F}}, failed{{1, kFailed}};
   CHECK(plan_digest(identity, a) == plan_digest(identity, slower));
   CHECK(plan_digest(identity, a) != plan_digest(identity, b));
   CHECK(plan_digest(identity, a) != plan_digest(identity, failed));

@@ -39,15 +39,15 @@ int loaded(ProblemState s) {
 }
 
 bool ends_a_making(ProblemEvent e) {
-  return e == ProblemEvent::publish || e == ProblemEvent::miss || e == ProblemEvent::give_up ||
+  return e == ProblemEvent::publish || e == ProblemEvent::miss || e == ProblemEvent::leave_unmade ||
          e == ProblemEvent::fail;
 }
 
 }  // namespace
 
 TEST_CASE("every event in every state", "[runtime][problem_state]") {
-  const std::vector<std::string> events{"begin",   "stand in", "publish", "miss",
-                                        "give up", "fail",     "choose"};
+  const std::vector<std::string> events{"begin",        "stand in", "publish", "miss",
+                                        "leave unmade", "fail",     "choose"};
   const std::string half = "being made, on a stand-in", gone = "missing, on a stand-in";
   const std::vector<std::vector<std::string>> expected{
       {"unknown", "being made", "on a stand-in", "-", "-", "-", "-", "in use"},

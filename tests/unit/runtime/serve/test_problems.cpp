@@ -121,11 +121,11 @@ TEST_CASE("a stand-in is served, and never taken for what is in use", "[runtime]
           "k");
     CHECK(others.state(kProblem) == ProblemState::unknown);
   }
-  SECTION("it stays when a making fails, gives up or misses") {
+  SECTION("it stays when a making fails, misses or leaves it unmade") {
     CHECK_THROWS_AS(problems.make(kProblem, fails()), std::runtime_error);
     CHECK(problems.state(kProblem) == ProblemState::on_stand_in);
-    const auto outcome = problems.make(kProblem, [] { return Problems::GaveUp{}; });
-    CHECK(std::holds_alternative<Problems::GaveUp>(outcome));
+    const auto outcome = problems.make(kProblem, [] { return Problems::Unmade{}; });
+    CHECK(std::holds_alternative<Problems::Unmade>(outcome));
     CHECK(problems.state(kProblem) == ProblemState::on_stand_in);
     problems.make(kProblem, misses());
     CHECK(problems.state(kProblem) == ProblemState::missing_on_stand_in);
@@ -182,9 +182,9 @@ TEST_CASE("what was chosen while a problem was made is what its launches get",
     CHECK(kernel_of(problems.make(kProblem, choosing(misses()))) == chosen);
     CHECK_FALSE(problems.missing(kProblem));
   }
-  SECTION("and the making gives up") {
-    const auto gives_up = []() -> Problems::Made { return Problems::GaveUp{}; };
-    CHECK(kernel_of(problems.make(kProblem, choosing(gives_up))) == chosen);
+  SECTION("and the making leaves it unmade") {
+    const auto leaves_unmade = []() -> Problems::Made { return Problems::Unmade{}; };
+    CHECK(kernel_of(problems.make(kProblem, choosing(leaves_unmade))) == chosen);
   }
   SECTION("and the making fails") {
     CHECK(kernel_of(problems.make(kProblem, choosing(fails()))) == chosen);
@@ -365,7 +365,7 @@ class Hammer {
       case 1:
         return missing_of("k");
       case 2:
-        return Problems::GaveUp{};
+        return Problems::Unmade{};
       default:
         throw ByChance();
     }

@@ -79,7 +79,7 @@ void remember(const std::filesystem::path& directory, const KernelDefinition& ke
   StoreOptions options;
   options.directory = directory;
   cache::Store(options).put_record(
-      runtime::record_key(kernel, problem, info, {.kernel = codegen::kernel_source(kernel, cache)}),
+      runtime::record_key(kernel, problem, info, {.kernel = codegen::source_digest(kernel, cache)}),
       runtime::record_json(result, kernel, {}, info));
 }
 

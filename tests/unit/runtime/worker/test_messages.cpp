@@ -152,7 +152,7 @@ TEST_CASE("a setup is the same at the other end, and its data lie in the memory 
 TEST_CASE("a greeting and a verdict are the same at the other end", "[runtime][worker]") {
   const WorkerGreeting greeting =
       WorkerGreeting::unpack(WorkerGreeting{"no device", worker_identity(), true}.pack());
-  CHECK(greeting.problem == "no device");
+  CHECK(greeting.obstacle == "no device");
   CHECK(greeting.identity == worker_identity());
   CHECK(greeting.shares_cpu);
   FieldWriter writer;

@@ -90,7 +90,7 @@ TEST_CASE("a tensor map is encoded as it was described, and moved", "[runtime][c
                                                .box = {64, 32, 1},
                                                .swizzle = Swizzle::bytes128,
                                                .l2_bytes = 256});
-  CHECK(map.problem().empty());
+  CHECK(map.obstacle().empty());
   EncodedMap encoded = device->encode(map, reinterpret_cast<void*>(0x1000));
   REQUIRE(fake.maps.size() == 1);
   const auto& told = fake.maps[0];

@@ -35,12 +35,12 @@ TEST_CASE("a device that one process has for itself, or that shares faults, is n
           "[runtime][cuda][sharing]") {
   Usual fake;
   const auto table = fake.table();
-  CHECK(cuda_sharing_problem(*table, 0).empty());
+  CHECK(cuda_sharing_obstacle(*table, 0).empty());
   for (const int mode : {CU_COMPUTEMODE_EXCLUSIVE_PROCESS, CU_COMPUTEMODE_PROHIBITED}) {
     fake.attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_MODE] = mode;
-    CHECK(cuda_sharing_problem(*table, 0).find("compute mode") != std::string::npos);
+    CHECK(cuda_sharing_obstacle(*table, 0).find("compute mode") != std::string::npos);
   }
   fake.attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_MODE] = CU_COMPUTEMODE_DEFAULT;
   fake.attributes[kMps] = 1;
-  CHECK(cuda_sharing_problem(*table, 0).find("MPS") != std::string::npos);
+  CHECK(cuda_sharing_obstacle(*table, 0).find("MPS") != std::string::npos);
 }

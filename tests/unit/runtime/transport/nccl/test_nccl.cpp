@@ -402,8 +402,8 @@ TEST_CASE("ranks agree over NCCL", "[ranks]") {
       }
       return done;
     };
-    const Decision d = agree(c, in, tasks);
-    plans += d.kind == Decision::Kind::plan && d.plan.choices[1].candidate == 6;
+    const Conclusion d = agree(c, in, tasks);
+    plans += d.kind == Conclusion::Kind::plan && d.plan.picks[1].candidate == 6;
   });
   CHECK(plans == 3);
 }

@@ -1,4 +1,4 @@
-#include "runtime/together/step_workers.hpp"
+#include "runtime/together/lockstep_workers.hpp"
 
 #include <algorithm>
 #include <exception>
@@ -9,34 +9,35 @@
 namespace kiln::runtime {
 
 using ranks::HeldMessage;
-using ranks::StepIsolation;
+using ranks::LockstepIsolation;
 
-std::uint64_t StepWorkers::wish() {
+std::uint64_t LockstepWorkers::wish() {
   const auto wish = [&] {
-    if (!in_step_) return StepIsolation::no;
+    if (!in_step_) return LockstepIsolation::no;
     if (asked_ == Isolation::off) {
       own_ = "isolation is off on this rank";
-      return StepIsolation::no;
+      return LockstepIsolation::no;
     }
     try {
       own_ = trials_.why_not_in_workers();
     } catch (const std::exception& error) {
       own_ = error.what();
     }
-    if (!own_.empty()) return StepIsolation::no;
-    return asked_ == Isolation::always || faulted_ ? StepIsolation::wants : StepIsolation::may;
+    if (!own_.empty()) return LockstepIsolation::no;
+    return asked_ == Isolation::always || faulted_ ? LockstepIsolation::wants
+                                                   : LockstepIsolation::may;
   };
   return static_cast<std::uint64_t>(wish());
 }
 
-void StepWorkers::decide(std::span<const HeldMessage> all) {
-  const auto first_that = [&](StepIsolation says) {
+void LockstepWorkers::decide(std::span<const HeldMessage> all) {
+  const auto first_that = [&](LockstepIsolation says) {
     return std::ranges::find(all, static_cast<std::uint64_t>(says), &HeldMessage::isolation) -
            all.begin();
   };
-  const auto none = std::ssize(all), refuses = first_that(StepIsolation::no);
+  const auto none = std::ssize(all), refuses = first_that(LockstepIsolation::no);
   const bool wanted =
-      first_that(StepIsolation::wants) != none ||
+      first_that(LockstepIsolation::wants) != none ||
       (in_step_ && (asked_ == Isolation::always || (asked_ == Isolation::after_fault && faulted_)));
   agreed_ = wanted && refuses == none;
   if (!wanted || agreed_) return;
@@ -44,7 +45,7 @@ void StepWorkers::decide(std::span<const HeldMessage> all) {
       own_.empty() ? detail::format("rank {} tries its candidates in no worker", refuses) : own_;
 }
 
-void StepWorkers::warn(TuneResult& result) const {
+void LockstepWorkers::warn(TuneResult& result) const {
   if (!why_not_.empty())
     result.warnings.push_back(
         detail::format("candidates run in this process, not in workers: {}", why_not_));

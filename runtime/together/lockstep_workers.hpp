@@ -12,10 +12,10 @@
 namespace kiln::runtime {
 
 /// For one agreement.
-class StepWorkers {
+class LockstepWorkers {
  public:
   /// @param in_step whether candidates are to be measured, and in step
-  StepWorkers(Trials& trials, Isolation asked, bool in_step)
+  LockstepWorkers(Trials& trials, Isolation asked, bool in_step)
       : trials_(trials), asked_(asked), in_step_(in_step) {}
 
   /// Notes a fault over one of the problems. Without one, `after_fault` does not isolate.

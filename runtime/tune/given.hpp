@@ -1,4 +1,4 @@
-// A search of a given list of configs, in its order.
+// A search of given configs, in their order.
 #pragma once
 
 #include <algorithm>
@@ -10,9 +10,9 @@
 namespace kiln::runtime {
 
 /// The list must outlive it.
-class Listed final : public Strategy {
+class Given final : public Strategy {
  public:
-  explicit Listed(std::span<const Values> configs) : left_(configs) {}
+  explicit Given(std::span<const Values> configs) : left_(configs) {}
 
   std::vector<Values> propose(std::size_t count) override {
     const auto next = left_.first(std::min(count, left_.size()));
