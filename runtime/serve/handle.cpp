@@ -153,11 +153,12 @@ class KernelHandle final : public runtime::ServedHandle {
                   std::shared_ptr<runtime::Module> module) override {
     const Ready ready = problems_.find(problem);
     const bool built_anew = module != nullptr;  // perhaps of a source that was edited
-    if (!ready || ready->config != config || ready->provisional || built_anew) {
-      auto made = load_config(problem, config, std::move(module));
-      if (const auto* missing = std::get_if<Missing>(&made)) throw MissingError(*missing);
-      problems_.choose(std::get<Launchable>(std::move(made)), built_anew);
-    }
+    // Also what is in use already is chosen: what another thread is making does not replace it.
+    Problems::Loaded made = ready && ready->config == config && !ready->provisional && !built_anew
+                                ? Problems::Loaded(*ready)
+                                : load_config(problem, config, std::move(module));
+    if (const auto* missing = std::get_if<Missing>(&made)) throw MissingError(*missing);
+    problems_.choose(std::get<Launchable>(std::move(made)), built_anew);
     if (runtime::Background* background = engine_->background())
       background->drop(this, Values(problem.begin(), problem.end()));
   }
