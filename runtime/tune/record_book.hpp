@@ -89,8 +89,6 @@ class RecordBook {
                                  std::span<const std::int64_t> problem, std::size_t count);
 
  private:
-  bool several_sources(const Digest& portable, const Sources& sources);
-
   std::shared_ptr<cache::Store> store_;
   std::shared_ptr<Device> device_;
   Builder& builder_;
