@@ -40,14 +40,14 @@ struct BundleHeader {
   bool is_signed() const { return key_id != Digest{} || signature != Signature{}; }
 };
 
-/// Rows, or portables, that begin with one byte: those up to `end`, from the bucket before on.
+/// Rows, or portables, that begin with one byte: from the previous bucket's `end` up to this one.
 struct BundleBucket {
   static constexpr std::size_t kSize = 40;
   std::uint64_t end = 0;
   Digest sha256{};  ///< over its rows, or portables
 };
 
-/// One entry. In the order of digests.
+/// One entry. Rows are in the order of digests.
 struct BundleRow {
   static constexpr std::size_t kSize = 160;
   Digest digest{}, portable{}, key_sha256{}, payload_sha256{};
@@ -55,7 +55,7 @@ struct BundleRow {
   std::uint32_t key_size = 0, kind = 0;  ///< kind: as EntryKind, 0 or 1
 };
 
-/// Finds rows by Key::portable. In the order of portable digests, then rows.
+/// Finds rows by Key::portable. Sorted by portable digest, then by row.
 struct BundlePortable {
   static constexpr std::size_t kSize = 40;
   Digest portable{};

@@ -21,7 +21,7 @@ namespace kiln::cache {
 
 /// Immutable: safe from any number of threads. Keeps its own copy of the header and the bucket
 /// tables, so that a file that is changed in place after it was opened gives misses. Time is linear
-/// in what is read, and memory in one key, however hostile the file. Nothing throws but bad_alloc.
+/// in what is read, and memory in one key, however hostile the file. Only bad_alloc is thrown.
 class BundleReader {
  public:
   /// Checks the header and the bucket tables. `file` must outlive the reader. Returns a text that

@@ -78,7 +78,7 @@ class DiskLevel {
   /// if that is permitted.
   ReadFile use(EntryKind kind, const std::string& hex);
   /// As use(), of a file whose front is `wanted`: else it counts as absent, and the rest of it is
-  /// not read. The front are `front` bytes, or all if that is less.
+  /// not read. The front is `front` bytes, or all if that is less.
   using Wanted = std::function<bool(std::span<const std::byte> bytes)>;
   ReadFile use_if(EntryKind kind, const std::string& hex, std::size_t front, const Wanted& wanted);
   /// The stamp of a regular file; nothing if there is none.

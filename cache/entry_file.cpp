@@ -43,7 +43,7 @@ bool same_key(EntryKind kind, const Key& found, const Key& wanted) {
 
 namespace {
 
-/// `read`: of so many bytes from the front, at most.
+/// `read` gets the most bytes to read from the front.
 template <class Read>
 std::optional<Key> key_of(EntryKind kind, const std::string& hex, bool* unread, const Read& read) {
   std::optional<Key> key;

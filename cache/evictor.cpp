@@ -124,7 +124,7 @@ TrimReport Evictor::trim(const StoreLimits& target, std::string& problem) {
   return report;
 }
 
-/// Where there is more than `limit`, goes down to `target`.
+/// If there is more than `limit`, evicts entries down to `target`.
 TrimReport Evictor::reduce(const StoreLimits& limit, const StoreLimits& target, std::int64_t now_ns,
                            std::string* problem) {
   TrimReport report;

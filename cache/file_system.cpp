@@ -17,8 +17,8 @@ namespace {
 
 constexpr uid_t kSameOwner = static_cast<uid_t>(-1);
 
-/// The group that something new in a directory should have, if it has another: the directory's, so
-/// that its members may write to both.
+/// The group to give to something new in a directory: the directory's, so that its members may
+/// write to both. Nothing if it has that group already.
 std::optional<gid_t> group_to_give(int directory, const char* path, gid_t own) {
   struct stat status{};
   const bool known = directory == AT_FDCWD

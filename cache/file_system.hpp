@@ -33,8 +33,8 @@ class FileSystem {
   /// mkdirat, whatever the umask with mode 0700; shared with a group, with 2770 and the parent's
   /// group.
   virtual int make_directory(int parent, const char* name);
-  /// mkdir of a folder above the store, by its absolute path. A group's is no secret, and is not
-  /// the group's: 0755, less the umask.
+  /// mkdir of a folder above the store, by its absolute path. If the store is a group's, the folder
+  /// is no secret and not the group's: mode 0755, less the umask.
   virtual int make_parent(const char* path);
   /// openat of a file that does not exist yet, for writing, whatever the umask with mode 0600;
   /// shared with a group, with 0660 and the directory's group.

@@ -10,7 +10,7 @@
 namespace kiln {
 
 Digest sha256(std::span<const std::byte> bytes) {
-  // Otherwise each digest looks for its implementation, which takes longer than a short one itself.
+  // Fetched once, because a fetch takes longer than the digest of a short text.
   static const EVP_MD* const algorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
   Digest digest;
   unsigned length = 0;

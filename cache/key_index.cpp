@@ -79,7 +79,7 @@ bool KeyIndex::refresh(Kind& index, EntryKind kind) {
   }
   index.built = true;
   if (due.empty()) return false;
-  // Both are of before the listings: what changes during a listing may be missing from it.
+  // Both are taken before the listings: what changes during a listing may be missing from it.
   const Moment now{Clock::now(), disk_.now_ns(false)};
   std::atomic<bool> changed = false;
   for_each(due, [&](const Due& shard) {
@@ -115,8 +115,8 @@ bool KeyIndex::list(Shard& shard, EntryKind kind, const Due& due, const Moment& 
     shard.listed_ns = stamp_ns;
     shard.listed_at = Clock::now();
   }
-  // No other clock but the file server's says how old its stamps are. Where it cannot be
-  // asked, it has gone on as long as this machine since the stamp was seen.
+  // Only the file server's clock tells how old its stamps are. If it cannot be asked, as much time
+  // has passed there as on this machine since the stamp was seen.
   if ((now.server_ns && stamp_ns < *now.server_ns - std::chrono::nanoseconds(kCoarse).count()) ||
       now.here - shard.listed_at > kCoarse)
     shard.settled_ns = stamp_ns;

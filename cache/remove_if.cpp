@@ -27,7 +27,7 @@ class Turn {
            (errno == EWOULDBLOCK || errno == EINTR) && std::chrono::steady_clock::now() < end)
       std::this_thread::sleep_for(1ms);
   }
-  /// Also for a process that has been forked meanwhile, and has the descriptor, too.
+  /// Unlocks explicitly, because a process forked meanwhile has the descriptor, too.
   ~Turn() {
     if (fd_) ::flock(fd_.get(), LOCK_UN);
   }

@@ -16,7 +16,7 @@
 
 namespace kiln::cache {
 
-/// Safe from any number of threads. Damaged entries are not found; nothing throws, but bad_alloc.
+/// Safe from any number of threads. Damaged entries are not found; only bad_alloc is thrown.
 class Root {
  public:
   virtual ~Root() = default;
@@ -26,7 +26,7 @@ class Root {
   /// Every entry with this Key::portable, in a fixed order. Entries that have come since the first
   /// call are seen after refresh().
   virtual std::vector<StoredEntry> find_portable(EntryKind kind, const Digest& portable) = 0;
-  /// Looks what has come and gone since. False: nothing ever does.
+  /// Looks for what has come and gone since. False: nothing ever does.
   virtual bool refresh(EntryKind kind) = 0;
   /// Every key, without reading payloads; `visit` returns false to stop.
   virtual void each_key(EntryKind kind, const std::function<bool(const Key&)>& visit) = 0;

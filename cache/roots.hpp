@@ -15,14 +15,14 @@
 
 namespace kiln::cache {
 
-/// Safe from any number of threads. Nothing here throws, but bad_alloc.
+/// Safe from any number of threads. Nothing is thrown but std::bad_alloc.
 class Roots {
  public:
   /// Touches no file. See kiln::StoreOptions::roots and bundle_key for what their being empty
   /// means.
   explicit Roots(const StoreOptions& options);
 
-  /// Those that can be used. The first call opens them, and logs a warning for each that cannot.
+  /// The usable roots. The first call opens them, and logs a warning for each that cannot.
   const std::vector<std::unique_ptr<Root>>& usable();
   /// Why the others cannot.
   std::vector<std::string> problems();

@@ -33,7 +33,7 @@ namespace kiln::cache {
 
 /// Safe from any number of threads, and of processes on one directory. Entries are read and written
 /// without a lock; threads that look up portable entries take turns to list directories. Look-ups
-/// and puts do not throw (but std::bad_alloc): what is wrong with a disk becomes a miss or a value
+/// and puts throw nothing but std::bad_alloc: what is wrong with a disk becomes a miss or a value
 /// kept in memory, is counted, and is said once to the log sink.
 class Store {
  public:

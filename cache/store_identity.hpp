@@ -13,7 +13,7 @@ namespace kiln::cache {
 /// The first process that asks names the store; every other one reads the same name, over any
 /// shared file system that shows one inode number everywhere. A copy of a store has another
 /// identity.
-/// Nothing when it has no directory to write to. Throws nothing, but bad_alloc.
+/// Nothing when it has no directory to write to. Throws nothing but std::bad_alloc.
 std::optional<std::uint64_t> identity_of(DiskLevel& disk);
 
 }  // namespace kiln::cache

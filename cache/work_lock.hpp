@@ -47,7 +47,7 @@ class WorkLock {
   /// `give_up()` (whether the caller has no time left; empty: never), or until the holder ends or
   /// is gone. Both are asked now and then, in this order; a lock that is free is taken without
   /// asking. Needs no lock of the file system, only creation that fails if the file is there, so it
-  /// works on NFS. A holder on this machine that has died is known at once. Throws nothing, but
+  /// works on NFS. A holder on this machine that has died is known at once. Throws nothing but
   /// bad_alloc.
   Outcome acquire(DiskLevel& disk, const std::string& hex, const LockTimes& times,
                   const std::function<bool()>& ready, const std::function<bool()>& give_up = {});
@@ -57,7 +57,7 @@ class WorkLock {
   void release() noexcept;
   /// Whether acquire() had to wait.
   bool waited() const noexcept { return waited_; }
-  /// Whether a holder before had ended without releasing it: it died over what it made, or was
+  /// Whether an earlier holder ended without releasing it: it died over what it made, or was
   /// killed.
   bool was_left() const noexcept { return was_left_; }
 

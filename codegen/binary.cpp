@@ -20,7 +20,7 @@ namespace {
 // Integers are little-endian. Damage inside a field is the store's checksum to find.
 constexpr std::string_view kMagic = "KilnBin\n";
 constexpr std::uint32_t kVersion = 3;
-// Of the code within the bytes, so that a driver can take it where a bundle maps it.
+// The code's alignment within the bytes, so that a driver can take it where a bundle maps it.
 constexpr std::size_t kAlignment = 64;
 
 class Writer {

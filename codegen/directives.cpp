@@ -17,7 +17,7 @@ bool in_word(char c) { return is_identifier(static_cast<unsigned char>(c)) || c 
 bool is_exponent(int c) { return c == 'e' || c == 'E' || c == 'p' || c == 'P'; }
 bool is_blank(int c) { return c == ' ' || c == '\t' || c == '\f' || c == '\v' || c == '\r'; }
 
-/// Nothing that they stand in can begin a comment, a literal or a line.
+/// Characters with which no comment, literal, line or continuation can begin.
 struct PlainCharacters {
   std::array<bool, 256> is{};
   constexpr PlainCharacters() {
@@ -44,14 +44,14 @@ class Characters {
   }
   bool starts_with(char a, char b) const { return peek() == a && peek_next() == b; }
 
-  // Straight to the next `c` that matters, or to the end.
+  // Skips straight to the next `c` that matters, or to the end.
   void skip_to(char c) {
     const void* found =
         at_ < text_.size() ? std::memchr(text_.data() + at_, c, text_.size() - at_) : nullptr;
     at_ = found ? static_cast<std::size_t>(static_cast<const char*>(found) - text_.data())
                 : text_.size();
   }
-  // Behind the end of a comment, or to the end. Entered after its `/*`. Slashes are rarer than
+  // Skips a comment, or to the end. Entered after its `/*`. Slashes are rarer than
   // stars.
   void skip_block_comment() {
     const std::size_t start = at_;
@@ -59,7 +59,7 @@ class Characters {
       if (const std::size_t end = before_splices(at_); end > start && text_[end - 1] == '*') break;
     advance();
   }
-  // To the end of the line, which a backslash may continue.
+  // Skips to the end of the line, which a backslash may continue.
   void skip_line() {
     while (true) {
       skip_to('\n');
@@ -79,7 +79,7 @@ class Characters {
     return skipped;
   }
 
-  // To the end of a raw string, whose text is not spliced. Entered after `R"`.
+  // Skips to the end of a raw string, whose text is not spliced. Entered after `R"`.
   void skip_raw_string() {
     const std::size_t open = text_.find('(', at_);
     if (open == std::string_view::npos || open - at_ > 16) return;
@@ -105,7 +105,7 @@ class Characters {
     return at_ > start + 1 && (text_[at_ - 1] == '+' || text_[at_ - 1] == '-') &&
            is_exponent(text_[at_ - 2]);
   }
-  // Where what ends at `end` ends without the backslashes that continue lines there.
+  // The end of what ends at `end`, without the backslashes that continue lines there.
   std::size_t before_splices(std::size_t end) const {
     while (end > 0 && text_[end - 1] == '\n') {
       std::size_t last = end - 1;

@@ -16,7 +16,7 @@ inline constexpr std::uint32_t kHostAbiVersion = 3;
 /// The symbol under which a shared object exports its `HostKernel`; those of steps end with a
 /// suffix.
 inline constexpr const char* kHostKernelSymbol = "kiln_host_kernel";
-/// Of the names that belong to an entry: 0 is the kernel's own, from 1 on they are steps.
+/// The suffix of an entry's names: entry 0 is the kernel's own, those from 1 on are steps.
 inline std::string host_entry_suffix(std::size_t entry) {
   return entry == 0 ? std::string() : "_" + std::to_string(entry);
 }

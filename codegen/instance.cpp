@@ -205,7 +205,7 @@ std::string entry_signature(const KernelDefinition& kernel, std::span<const std:
   return entry.signature();
 }
 
-/// Everything but what must be read.
+/// Fills in everything that needs no file to be read.
 Source describe_source(const KernelDefinition& kernel, std::span<const std::int64_t> config) {
   Source source;
   source.path = shown_path(kernel);

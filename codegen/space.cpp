@@ -111,7 +111,7 @@ DynamicSpace& DynamicSpace::values_on(Target::Kind target, const std::string& na
   for (Constraint& c : constraints_)
     if (c.on == target && c.reason == own_values_reason(name, target))
       c.holds = is_one_of(parameter, values);
-  // What is listed for no target any more goes.
+  // A value that is listed for no target any more is removed.
   std::vector<std::int64_t> all;
   std::vector<std::string> shown;
   for (const auto& list : p.only)

@@ -1,6 +1,6 @@
 // What a kernel may say of its data: 8-bit inputs with scales, rows with padding, sums that begin
-// as zeros, several draws of one problem, a reference on the device, and a space of which some
-// belongs to one kind of target.
+// as zeros, several draws of one problem, a reference on the device, and a space that differs by
+// kind of target.
 #include <cstdio>
 
 #include <kiln/kiln.hpp>

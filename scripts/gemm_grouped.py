@@ -5,7 +5,7 @@ reading the groups' weights as fast as the device copies. Exits 77 without PyTor
 
   gemm_grouped.py [--seconds S] [--limit S] [--only contiguous|masked] [--top N] LIBRARY [GROUPS,ROWS,N,K]...
 
-ROWS: of a group on average; of masked ones, each has room for so many and has 1 to that.
+ROWS: rows of a group on average; a masked group has room for this many, and has 1 to that many.
 """
 import ctypes
 import json

@@ -164,7 +164,7 @@ def main():
     parser.add_argument("library")
     parser.add_argument("shapes", nargs="*")
     parser.add_argument("--seconds", type=float, default=6, help="for tuning a shape")
-    parser.add_argument("--limit", type=float, default=1e9, help="no shape is begun after so many seconds")
+    parser.add_argument("--limit", type=float, default=1e9, help="seconds after which no shape is begun")
     parser.add_argument("--set", default="all")
     parser.add_argument("--rounds", type=int, default=23)
     parser.add_argument("--top", type=int, default=0, help="candidates of each tuning to compare")

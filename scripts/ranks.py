@@ -7,7 +7,7 @@ RANKS = 2
 
 
 def microseconds(work, times):
-    """Of one call among many in a row; the median of five rounds."""
+    """The time of one call among many in a row; the median of five rounds."""
     import torch
     import torch.distributed as dist
     for _ in range(3):

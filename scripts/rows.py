@@ -46,7 +46,7 @@ def options_for(kinds, seconds):
     """A parser of the options that all of them have; `seconds` for tuning a shape."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=seconds, help="for tuning a shape")
-    parser.add_argument("--limit", type=float, default=1e9, help="no shape is begun after so many seconds")
+    parser.add_argument("--limit", type=float, default=1e9, help="seconds after which no shape is begun")
     parser.add_argument("--only", choices=kinds)
     parser.add_argument("--rounds", type=int, default=23)
     parser.add_argument("library")

@@ -28,6 +28,8 @@ def main(build, *arguments):
     wanted = {target for program in programs for target in program["depends"]}
     files = {file for target in introspect(build, "--targets") if target["id"] in wanted
              for file in target["filename"]}
+    if programs:  # also where nothing is to be built for them
+        print("build.ninja")
     for file in sorted(os.path.relpath(file, build) for file in files):
         print(file)
 

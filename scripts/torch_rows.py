@@ -150,7 +150,7 @@ def by_rows(y):
     return quantized(y.float(), y.float().abs().amax(-1, keepdim=True))
 
 
-# Of a row, weights and biases: the results.
+# The results for a row, weights and biases, by kernel.
 OF_ROWS = {
     "rmsnorm": lambda x, w, b: (rms_norm(x, w).to(x.dtype),),
     "rmsnorm_fp8": lambda x, w, b: by_rows(rms_norm(x, w)),

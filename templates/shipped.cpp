@@ -113,7 +113,7 @@ void add_gated_product(Registry& registry, const HostActivation& activation, Gat
              [=](auto t) { return templates::gemm_gated_base<decltype(t)>(weights, activation); }));
 }
 
-/// Of 8-bit floats; kernels are called by the type of results. `name`: of the GEMM.
+/// For 8-bit floats; kernels are called by the type of results. `name`: the GEMM's.
 template <templates::Fp8Sums sums>
 void add_fp8_gated(Registry& registry, const HostActivation& activation, const std::string& name,
                    templates::GatedScales scales) {

@@ -35,7 +35,7 @@ inline std::size_t shapes_to_test(std::size_t all) {
   return asked == 0 ? all : std::min(asked, all);
 }
 
-/// m, n and k of so many GEMMs, each once: tokens from 1 to 8192, and the widths of transformers.
+/// m, n and k of `count` GEMMs, each once: tokens from 1 to 8192, and the widths of transformers.
 /// The same ones in each process, so that the first few of them are of all sizes.
 inline std::vector<std::array<int, 3>> gemm_shapes(std::size_t count) {
   constexpr std::array kWidths{512,  1024, 1536, 2048, 2560, 3072,  3584,
@@ -71,7 +71,7 @@ class SideBySide {
   explicit SideBySide(std::shared_ptr<runtime::Device> device)
       : device_(std::move(device)), flush_(device_) {}
 
-  /// So many copies of `bytes` are worth having.
+  /// The number of copies of `bytes` that are worth having.
   std::size_t copies_of(std::size_t bytes) const {
     const auto cache =
         static_cast<std::size_t>(std::max<std::int64_t>(device_->info().limits.l2_bytes, 0));
@@ -153,7 +153,8 @@ struct Comparison {
   }
 };
 
-/// Has `change` change the records in a store's folder. Returns how many it has changed, as it says.
+/// Has `change` change the records in a store's folder. Returns how many it has changed, as it
+/// says.
 inline std::size_t change_records(const std::filesystem::path& folder,
                                   const std::function<bool(nlohmann::json& record)>& change) {
   std::size_t changed = 0;

@@ -125,7 +125,7 @@ class ExpertsData {
   std::size_t used_;
 };
 
-/// What a rank has of it on its device.
+/// One rank's part of the data, on its device.
 template <class T>
 class ExpertsRank {
  public:
@@ -147,7 +147,7 @@ class ExpertsRank {
     }
   }
   /// One round of each. `launch(c, a, b, tokens, ends)` and `launch(c, a, b, ends, places,
-  /// weights)` launch on the default stream. Whether C is right.
+  /// weights)` launch on the default stream. Returns whether C is right.
   template <class Launch>
   bool gather(int round, Deadline deadline, const Launch& launch) {
     memory_.within(deadline, [&] {

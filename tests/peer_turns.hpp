@@ -57,7 +57,7 @@ Turns<T> gemm_turns(templates::PeerGemmProblem p, MaybeConfig gather = nullptr,
           }};
 }
 
-/// What brings tokens to their experts, then what brings sums back.
+/// The operation that brings tokens to their experts, then the one that brings sums back.
 template <class T>
 Turns<T> experts_turns(templates::ExpertsProblem p, Routing routing, MaybeConfig gather = nullptr,
                        MaybeConfig combine = nullptr) {
@@ -85,7 +85,7 @@ void compile_first(const std::string& device, const std::vector<Turns<T>>& all) 
   for (unsigned i = 0; i < std::min(cores, 16U); ++i)
     threads.emplace_back([&] {
       for (std::size_t at = next++; at < all.size(); at = next++)
-        // What fails here fails again where it is launched, and is reported there.
+        // A failure here comes again at the launch, where it is reported.
         on_peers(
             {device}, all[at].bytes,
             [&](const Runtime& runtime, SymmetricMemory& memory, auto) {
@@ -95,7 +95,7 @@ void compile_first(const std::string& device, const std::vector<Turns<T>>& all) 
     });
 }
 
-/// A round of each, in turns, with ranks that come late. `most`: by so many microseconds.
+/// A round of each, in turns, with ranks that come late. `most`: at most this many us.
 template <class T>
 void run_turns(const Runtime& runtime, const SymmetricMemory& memory,
                const std::vector<RepeatedOperation<T>>& turns, int rounds, int most,
@@ -130,7 +130,8 @@ std::string check_wrap(const std::vector<std::string>& devices, const Turns<T>& 
   return thrown + findings.wrong();
 }
 
-/// The first rank alone comes to an operation, at each in turn: it ends by its deadline and says so, and the memory works again after a reset. Returns what is wrong.
+/// The first rank alone comes to an operation, at each in turn: it ends by its deadline and says
+/// so, and the memory works again after a reset. Returns what is wrong.
 template <class T>
 std::string check_gives_up(const std::vector<std::string>& devices, const Turns<T>& work,
                            double seconds, int rounds, const std::string& says) {

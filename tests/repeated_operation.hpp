@@ -196,7 +196,7 @@ inline Peers peers_of(const Runtime& runtime, const SymmetricMemory& memory) {
   return view;
 }
 
-/// Collective. As if that many operations had been done in this memory, modulo 2^32.
+/// Collective. Sets the memory as if `done` operations had been done in it, modulo 2^32.
 /// @pre none is running
 inline void begin_behind(const Runtime& runtime, const SymmetricMemory& memory, unsigned done) {
   runtime::Device& device = device_of(runtime);

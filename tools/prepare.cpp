@@ -28,7 +28,7 @@ struct PrepareRequest {
   bool require_complete = false;
 };
 
-/// Of the registered kernels, those that the manifest names.
+/// The registered kernels that the manifest names.
 std::vector<DynamicTuned> handles_for(const Manifest& manifest, const Registry& registry,
                                       const Runtime& runtime) {
   std::vector<DynamicTuned> handles;

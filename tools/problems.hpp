@@ -34,8 +34,8 @@ struct NamedProblem {
 /// `text`: as for parse_fields. @throws UserError naming what is wrong in it.
 NamedProblem named_problem(const Registry& registry, const std::string& kernel,
                            const std::string& types, const std::string& text);
-/// Those of the kernels in `only`; all if that is empty. @throws UserError naming the file and what
-/// is wrong in it, or a kernel in `only` that it does not have.
+/// The problems of the kernels in `only`; all problems if that is empty. @throws UserError naming
+/// the file and what is wrong in it, or a kernel in `only` that it does not have.
 std::vector<NamedProblem> read_problems(const std::string& file, const Registry& registry,
                                         const std::vector<std::string>& only = {});
 /// `rows=N,hidden=N`, for messages.

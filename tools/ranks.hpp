@@ -26,7 +26,7 @@ void add_rank_options(CLI::App& command, RankRequest& request);
 /// @throws EnvironmentError; UserError on seconds that are none
 std::unique_ptr<RankEnd> open_ranks(const RankRequest& request, const std::string& device);
 
-/// Of `auto` and `cuda`, the device of this process among those of its host; else `device`.
+/// For `auto` and `cuda`, this process's device among those of its host; else `device`.
 std::string rank_device(const RankRequest& request, const std::string& device);
 
 /// As the launcher says; 0 without a launcher.

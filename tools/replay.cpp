@@ -179,7 +179,7 @@ void add_replay(CLI::App& app, Context& context) {
       "--prior", request->prior,
       "T4 files of the same kernel's other problems or devices, to learn from first");
   replay->add_option("--prior-evaluations", request->prior_evaluations,
-                     "Of each of them, only what a search of so many configs finds out; 0: all");
+                     "Use only what a search of this many configs finds out of each; 0: all");
   replay->add_flag("--noise", request->options.noise,
                    "Tell the strategy single raw repeats instead of their mean");
   replay->add_flag("--json", context.json, "Print JSON");

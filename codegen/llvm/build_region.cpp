@@ -43,7 +43,7 @@ class RegionBuilder {
   }
 
  private:
-  // This region and those behind its pauses, each in front of all that it comes from.
+  // Lists this region and those behind its pauses, each before the parts that lead to it.
   void find_parts(unsigned part) {
     if (!seen_.insert(part).second) return;
     for (unsigned stop : kernel_.regions[part].stops) {
@@ -420,7 +420,7 @@ class RegionBuilder {
     }
     llvm::MDNode* accesses = llvm::MDNode::get(
         context_, {llvm::MDString::get(context_, "llvm.loop.parallel_accesses"), group});
-    // What is left over by vectors is a few threads: no second loop for them.
+    // Vectors leave a few threads over, which need no second loop.
     llvm::MDNode* no_unrolling = llvm::MDNode::get(
         context_, llvm::MDString::get(context_, "llvm.loop.unroll.runtime.disable"));
     for (llvm::BranchInst* branch : thread_loops_) {

@@ -161,7 +161,7 @@ void move_arrays_to_slots(CutKernel& kernel, const llvm::DenseMap<BasicBlock*, u
     if (alignment > kSharedAlignment) {
       throw LoweringError("a local array is aligned to more than 128 bytes");
     }
-    // An array of slots starts as many times the threads' granularity in as there are bytes before.
+    // A slot array starts at the bytes per thread before it, times the threads' granularity.
     kernel.slot_bytes = static_cast<std::uint32_t>(llvm::alignTo(
         kernel.slot_bytes, std::max<std::uint64_t>(alignment / kThreadGranularity, 1)));
     const std::uint64_t bytes = llvm::alignTo(
@@ -226,7 +226,7 @@ std::vector<Suspension> split_at_suspensions(llvm::Function& kernel) {
         calls.push_back(llvm::cast<llvm::CallInst>(&instruction));
     }
   }
-  // Regions behind pauses are not regions to others, whose numbers go on without a gap.
+  // Regions behind pauses come last, so the numbers of all other regions have no gap.
   std::stable_partition(calls.begin(), calls.end(),
                         [](const llvm::CallInst* call) { return !is_pause(*call); });
   std::vector<Suspension> suspensions;
@@ -305,7 +305,7 @@ CutKernel cut_kernel(llvm::Function& function, const KernelInfo& info) {
   for (std::size_t i = 0; i < crossing.size(); ++i) {
     if (movable[i]) hoist(crossing[i].first, kernel.prologue);
   }
-  // Threads that wait for their warp alone are not in step with the block.
+  // Threads that wait only for their warp are not in step with the block.
   std::optional<Uniformity> uniformity;
   std::vector<Suspension> barriers;
   llvm::copy_if(kernel.suspensions, std::back_inserter(barriers),

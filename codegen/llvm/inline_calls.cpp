@@ -90,7 +90,7 @@ void erase_global(llvm::Module& module, llvm::StringRef name) {
 }  // namespace
 
 void select_entry(llvm::Module& module, std::size_t entry, std::size_t entries) {
-  // They refer to all entries, and hold nothing that is needed.
+  // These lists refer to all entries, and hold nothing that is needed.
   for (const char* name : {"llvm.used", "llvm.compiler.used"}) erase_global(module, name);
   for (std::size_t other = 0; other < entries; ++other)
     for (const char* stem : {kEntryFunction, kParameterSizes})

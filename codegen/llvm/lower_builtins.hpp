@@ -16,7 +16,7 @@ struct RegionValues {
   llvm::Value *frame, *service;
   llvm::Value* stride;  ///< threads per slot array, 64 bits
   llvm::Value *block_index[3], *block_dim[3], *grid_dim[3], *cluster_index[3], *cluster_dim[3];
-  // Of the loop over threads at hand.
+  // Values of the loop over threads at hand.
   llvm::Value *thread, *index_of[3];
   llvm::Value *wide_thread, *wide_x;  ///< `thread` and `index_of[0]` in 64 bits
   llvm::Value* round;  ///< how often the threads have turned the loop that they turn together

@@ -8,7 +8,7 @@ struct Known {
   std::string_view advice;
 };
 
-// The first that fits. The same as in docs/headers.md.
+// The first that fits is used. docs/headers.md has the same list.
 constexpr Known kKnown[] = {
     {"mma.h", "keep tensor core code behind #ifndef KILN_HOST_TARGET, and loop over the tile here"},
     {"cuda_fp6.h", "compute in __half, __nv_bfloat16 or float"},

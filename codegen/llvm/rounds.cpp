@@ -142,7 +142,7 @@ std::optional<Counter> as_counter(llvm::PHINode& phi, const llvm::Loop& loop) {
   return Counter{&phi, next, phi.getIncomingValueForBlock(loop.getLoopPreheader()), step};
 }
 
-// Accesses of memory in an order of its own, and everything that a thread may tell others by.
+// False for accesses of memory with an order of its own and for what other threads may notice.
 bool is_plain(Instruction& instruction, Strides& strides) {
   if (llvm::isa<llvm::AllocaInst>(instruction)) return false;
   if (Value* address = llvm::getLoadStorePointerOperand(&instruction)) {

@@ -46,7 +46,7 @@ struct Choice<Problem, void(Args...)> {
   detail::ChoiceDescription description() const;
 };
 
-/// A choice with a kernel as its first alternative, `template`. Without a name it has the kernel's.
+/// A choice with a kernel as its first alternative, `template`. By default `name` is the kernel's.
 template <class Config, class Problem, class... Args>
 Choice<Problem, void(Args...)> choice(const Kernel<Config, Problem, void(Args...)>& kernel,
                                       std::string name = {}) {

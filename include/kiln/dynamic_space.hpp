@@ -80,7 +80,7 @@ class DynamicSpace {
   DynamicSpace& values_on(Target::Kind target, const std::string& name,
                           std::vector<std::int64_t> values, std::vector<std::string> names = {});
   DynamicSpace& where(std::string reason, Predicate holds);
-  /// A constraint that is asked on one kind of target alone.
+  /// A constraint that is asked on only one kind of target.
   DynamicSpace& where_on(Target::Kind target, std::string reason, Predicate holds);
   /// A default of its own for one kind of target; the parameters must be there already.
   /// @throws UserError when it lies outside the space.

@@ -9,7 +9,7 @@
 //     if (threadIdx.x == 0) kiln::signal(*peers, next, 0, epoch);
 //     const int before = (peers->rank + peers->size - 1) % peers->size;
 //     if (!kiln::wait(*peers, before, 0, epoch)) return;  // given up: leave
-//     ...
+//     // what that rank has stored is here
 //   }
 //
 // Flags. Each rank has `flags` flags for each source rank, which only that rank writes: so no two
@@ -92,8 +92,8 @@ KILN_PEERS_FUNCTION void signal(const Peers& peers, int to, unsigned flag, unsig
 #endif
 }
 
-/// The same behind a fence for the whole system (__threadfence_system), after what the flag says:
-/// for several flags in a row, of which each would wait as long as the fence does.
+/// As signal(), after a fence of the caller's for the whole system (__threadfence_system): for
+/// several flags in a row, each of which would otherwise wait as long as that fence does.
 /// @pre as signal()
 KILN_PEERS_FUNCTION void signal_behind_fence(const Peers& peers, int to, unsigned flag,
                                              unsigned epoch) {

@@ -95,8 +95,8 @@ class SymmetricMemory {
   /// was launched before is still running. @throws EnvironmentError when a rank does not come
   void reset() const;
   /// For RankOptions::guard, on every rank: each candidate begins with all flags at 0, as after
-  /// reset(), and has so many seconds, as in within(); 0: what `$KILN_CANDIDATE_SECONDS` says, else
-  /// 20. Where the last candidate was given up, the next within() or barrier() is collective, and
+  /// reset(), and has `seconds`, as in within(); 0: what `$KILN_CANDIDATE_SECONDS` says, else 20.
+  /// Where the last candidate was given up, the next within() or barrier() is collective, and
   /// resets, also after an abort() in between. The guard refers to this object. @pre as reset(),
   /// for each candidate
   std::function<void(const std::function<void()>&)> guard(double seconds = 0) const;

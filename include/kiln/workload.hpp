@@ -1,8 +1,8 @@
 // The arguments of one launch, made for a problem: what a kernel is tuned and verified on.
 //
 //   kernel.workload = [](const Elementwise& p, kiln::Workload& w) {
-//     w.output<float>(p.n).input<float>(p.n).input<float>(p.n).scalar<int>(p.n);  // in signature
-//   };                                                                            // order
+//     w.output<float>(p.n).input<float>(p.n).input<float>(p.n).scalar<int>(p.n);  // in order
+//   };
 #pragma once
 
 #include <concepts>

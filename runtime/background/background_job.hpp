@@ -21,9 +21,9 @@ struct BackgroundJob {
   bool listed = false;            ///< what is compiled ahead
   bool begun = false;             ///< something of it is on record
   int attempts = 0;               ///< that ended with an error
-  double slices = 1;              ///< of the duty, that a stretch of measuring lasts
-  bool in_finals = false;         ///< the search is over, but for them
-  int cut_finals = 0;             ///< stretches of measuring that ended before them, or in them
+  double slices = 1;              ///< of the duty: the length of a stretch of measuring
+  bool in_finals = false;         ///< only the finals of the search are left
+  int cut_finals = 0;             ///< stretches of measuring that ended before or in the finals
   Clock::time_point not_before{};
 };
 

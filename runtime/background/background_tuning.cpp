@@ -37,13 +37,13 @@ constexpr int kAttempts = 3;
 constexpr std::chrono::milliseconds kRetryAfter{500};
 constexpr int kRetryGrowth = 4;
 constexpr double kMostSlices = 1 << 20;
-/// Until it is asked again whether a problem's launchable has been put in use.
+/// Time between two checks whether a problem's launchable is in use.
 constexpr std::chrono::milliseconds kUntilInUse{5};
-/// Where the program never gives the time for finals, the best so far is used after so many
-/// attempts.
+/// Attempts at finals after which the best so far is used, where the program never gives the time
+/// for finals.
 constexpr int kMostFinals = 8;
 
-/// Of this thread alone, on systems where threads have priorities of their own.
+/// Lowers that of this thread alone, on systems where threads have priorities of their own.
 void lower_priority() noexcept {
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kPriority);
 }
@@ -309,7 +309,7 @@ BackgroundTuning::Then BackgroundTuning::measure(Job& job, JobData& data,
     data.problem = job.problem;
   }
   const auto stretch = times_->begin(job.slices);
-  // Asked only now: forget() stops a stretch that has begun.
+  // This is checked only now, because forget() stops a stretch that has begun.
   if (job.handle.expired()) return Then::over;
   return stretch ? search(job, data, *stretch, handle) : Then::measure_more;
 }

@@ -32,7 +32,7 @@ namespace {
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20;  ///< of one rank's proposals
 
-/// A change, and for which kernel: kernels of one name may differ in what makes their results.
+/// A change and its kernel: kernels of one name may differ in what makes their results.
 struct Choice {
   Change change;
   std::string definition;  ///< RecordBook::definition, in hex
@@ -93,7 +93,7 @@ Handles handles_named(const detail::Engine& engine, const Change& change) {
   return handles;
 }
 
-/// Those of them that a choice is about.
+/// Returns those handles whose kernel the choice is about.
 Handles handles_of(detail::Engine& engine, const Choice& choice) {
   Handles handles = handles_named(engine, choice.change);
   std::erase_if(handles, [&](const auto& handle) {
@@ -134,7 +134,7 @@ std::optional<ChangeValues> values_of(const Change& change, const KernelDefiniti
   return ChangeValues{*std::move(problem), *std::move(config)};
 }
 
-/// One config per problem: of those proposed most often the least.
+/// Chooses one config per problem: the one proposed most often, and of several the least.
 std::vector<Choice> choose(std::vector<Choice> proposals) {
   std::sort(proposals.begin(), proposals.end(), less);
   std::vector<Choice> chosen;
@@ -244,7 +244,7 @@ class Loader {
 struct Agreement {
   std::shared_ptr<ServedHandle> handle;
   Values problem, config;
-  std::optional<Values> seen;  ///< agreed on before: what the program decides meanwhile stays
+  std::optional<Values> seen;  ///< agreed on before; a later decision of the program stays
 };
 
 std::vector<Agreement> agreements_on(const Change& change,
@@ -308,7 +308,7 @@ class Together {
     report.generation = generation + (report.changes.empty() ? 0 : 1);
     report.digest = digest_of(report);
     confirm(report.digest);
-    // First: a launch of a problem that is not held here, or has left, uses what was agreed.
+    // This comes first: launches of a problem that is not held here use what was agreed.
     for (const Agreement& one : agreed)
       one.handle->problems().agree_over(one.problem, one.seen, one.config);
     for (Proposal& one : published) publish(one);
@@ -419,7 +419,7 @@ class Together {
   Communicator& ranks_;
   const std::unique_lock<std::recursive_mutex> turn_;
   const RankOptions& options_;
-  /// What ranks begin with: the size of their proposals, and a random number.
+  /// The first message of each rank: the size of its proposals, and a random number.
   struct Opening {
     static constexpr std::uint64_t kMagic = 0x326d6d636e6c696b;  // "kilncmm2"
     std::uint64_t magic = kMagic, size = 0, nonce = 0;
@@ -444,8 +444,8 @@ CommitReport agree_on_commit(detail::Engine& engine, const std::vector<Proposal>
       ++report.dropped;
       continue;
     }
-    // Other handles of the kernel, unless they have found something for themselves, or have rules
-    // that forbid this.
+    // Other handles of the kernel get it, too, unless they have found something themselves or their
+    // rules forbid it.
     for (const auto& other : handles_of(engine, choice)) {
       const bool has_own = std::ranges::any_of(found, [&](const Proposal& its) {
         return its.place == other.get() && its.launchable.problem == one.launchable.problem;

@@ -20,7 +20,7 @@ void check(const BackgroundOptions& options) {
                            options.duty));
 }
 
-/// Times that were taken on one are those of the other.
+/// Times that were taken on one device must hold for the other.
 void check_same_kind(const DeviceInfo& own, const DeviceInfo& other) {
   const auto refuse = [&](const std::string& why) {
     throw UserError(format("BackgroundOptions::device is {}: {}", other.id, why));

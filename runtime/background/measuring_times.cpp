@@ -8,9 +8,9 @@ namespace kiln::runtime {
 namespace {
 
 constexpr std::chrono::milliseconds kSlice{250};
-/// Of slices that were doubled again and again, and of the pauses between them.
+/// Limits the length of slices, which are doubled again and again, and of the pauses.
 constexpr double kLongestSeconds = 1e6;
-/// Until it is asked again whether another thread's tuning is over.
+/// Time between two checks whether another thread's tuning is over.
 constexpr std::chrono::milliseconds kDoze{50};
 constexpr std::chrono::hours kLongestDoze{1};  ///< no clock overflows
 

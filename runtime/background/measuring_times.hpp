@@ -22,8 +22,8 @@ class MeasuringTimes {
   /// `duty`: the share of time outside of windows. `now` tells pauses; slices end by the real
   /// clock.
   explicit MeasuringTimes(double duty, Now now = Clock::now) : duty_(duty), now_(std::move(now)) {}
-  /// What is measured is no matter of the program's: at all times, and no window's end waits for
-  /// it.
+  /// For measuring on a device that the program does not use: at all times, and closing a window
+  /// does not wait for it.
   struct AtAllTimes {};
   explicit MeasuringTimes(AtAllTimes) : duty_(0), now_(Clock::now), at_all_times_(true) {}
 
@@ -33,7 +33,7 @@ class MeasuringTimes {
   void close_window() noexcept;
   /// Another thread wants to tune: what is measured ends soon.
   void interrupt() noexcept;
-  /// For ever: what is measured ends soon, and nothing begins any more.
+  /// What is measured ends soon, and nothing begins ever again.
   void end() noexcept;
   bool ended() const;
   Clock::time_point now() const { return now_(); }
@@ -46,7 +46,7 @@ class MeasuringTimes {
     std::stop_token stop() const noexcept { return stop_.get_token(); }
     /// Whether it is a slice of the duty.
     bool by_duty() const noexcept { return by_duty_; }
-    /// Nothing of it runs on the device any more, though it has not ended.
+    /// Tells that nothing of it runs on the device any more, though the stretch has not ended.
     void left_device() noexcept;
 
    private:
@@ -71,8 +71,8 @@ class MeasuringTimes {
   void wait(const std::function<bool()>& ready);
   /// How often something here has changed so far.
   unsigned long changes() const;
-  /// Sleeps until something changes that `seen` does not count, measuring may begin, or `until`, by
-  /// now(). Where measuring may begin already, and something else stands in the way, for a moment.
+  /// Sleeps until something that `seen` does not count changes, measuring may begin, or now()
+  /// reaches `until`. If measuring may begin already, sleeps only for a moment.
   void doze(unsigned long seen, Clock::time_point until);
   /// What `ready` depends on has changed.
   void notify();

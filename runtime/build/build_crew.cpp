@@ -33,7 +33,7 @@ class LiveCrews {
     const std::lock_guard lock(mutex_);
     crews_.erase(crew);
   }
-  /// Before anything that is destroyed at exit and is there already.
+  /// Ends the crews at exit, before anything that exists by now is destroyed.
   static bool end_at_exit() {
     return std::atexit([] { of_process().end(); }) == 0;
   }
@@ -86,7 +86,7 @@ void BuildCrew::end() noexcept {
   }
 }
 
-/// In a fork of the process that made it.
+/// Lets go of the threads, in a fork of the process that made the crew.
 void BuildCrew::leave() noexcept {
   for (Worker& worker : workers_)
     if (worker.thread.joinable()) worker.thread.detach();

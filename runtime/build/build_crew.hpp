@@ -25,7 +25,7 @@ class BuildCrew {
   BuildCrew();
   BuildCrew(const BuildCrew&) = delete;
   BuildCrew& operator=(const BuildCrew&) = delete;
-  /// Drops what has not begun, and waits for the rest, but in a fork of the process for nothing.
+  /// Drops what has not begun, and waits for the rest; in a fork of the process it does not wait.
   ~BuildCrew();
 
   /// The job begins when fewer than `limit` jobs of the crew are running. In a fork of the process,
@@ -56,7 +56,7 @@ class BuildCrew {
   void end() noexcept;
   void leave() noexcept;
   void start_worker();
-  /// If a job may begin and no worker is about to take it.
+  /// Starts one if a job may begin and no worker is about to take it.
   void start_worker_if_needed();
   bool is_own_thread() const;
   void work(unsigned number);

@@ -98,7 +98,7 @@ void BuildQueue::wait(std::stop_token stop, const TimeLimit& deadline,
     state_->changed.wait_until(lock, stop, *deadline.at(), over);
   else
     state_->changed.wait(lock, stop, over);
-  // Without a reference left here: the last one ends with the search that catches it.
+  // No reference is left here: the exception ends with the search that catches it.
   if (state_->failure) std::rethrow_exception(std::exchange(state_->failure, nullptr));
 }
 

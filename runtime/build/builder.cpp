@@ -275,7 +275,7 @@ codegen::CompileResult Builder::compile_counted(const Instance& instance,
   }
 }
 
-/// Whether the files behind a key are what they were: compilers read them later than the key was
+/// Whether the files behind a key are still the same: a compiler reads them after the key was
 /// made.
 bool Builder::is_still_of(const Key& key, const Instance& instance, codegen::Compiler& compiler) {
   try {

@@ -61,7 +61,7 @@ class Builder {
   };
 
   /// @param threads that builds may use; 0: the cores that this process may use, divided by
-  /// `sharing` where so many processes share them
+  /// `sharing` where that many processes share them
   Builder(std::shared_ptr<cache::Store> store, MakeCompiler make_compiler, LogSink log,
           unsigned threads, Access access = Access::compile,
           std::shared_ptr<Telemetry> telemetry = std::make_shared<Telemetry>(),
@@ -114,7 +114,7 @@ class Builder {
     shipped,  ///< those of read-only roots, for this very target
     any       ///< also those of the writable store, and those of other targets that run on this one
   };
-  /// What a build is of. A view, for one build.
+  /// What is to be built. A view, for one build.
   struct Instance {
     const KernelDefinition& kernel;
     std::span<const std::int64_t> config;

@@ -1,4 +1,4 @@
-// A compilation of which nothing is known but that it was ended from outside.
+// A compilation that was ended from outside; nothing else is known of it.
 #pragma once
 
 #include "kiln/error.hpp"

@@ -32,7 +32,14 @@ class ChoiceMaker final : public TrialMaker {
         data_(std::move(data)),
         seconds_(seconds),
         tell_(std::move(tell)),
-        alone_(std::move(alone)) {}
+        alone_(std::move(alone)) {
+    data_.use_calls([this](const Implementation& candidate) -> ImplementationCall {
+      return
+          [call = ready(candidate.config)](Stream stream, void** args) { (*call)(stream, args); };
+    });
+  }
+  ChoiceMaker(const ChoiceMaker&) = delete;
+  ChoiceMaker& operator=(const ChoiceMaker&) = delete;
 
   detail::Tunable subject() const noexcept override { return field_.subject; }
   std::span<const std::int64_t> problem() const noexcept override { return data_.problem(); }
@@ -59,16 +66,15 @@ class ChoiceMaker final : public TrialMaker {
   }
   void drop_bench() noexcept override {
     watched_.reset();
+    last_.reset();
     data_.drop_bench();
   }
   Trial trial(const Values& config, const Build&) override {
-    const auto [contender, candidate] = field_.place(config);
-    const auto call = ready(contender, candidate);
+    ready(config);
     return data_.trial(
-        Implementation{.name = contenders_[contender]->what().name,
+        Implementation{.name = contenders_[field_.place(config).contender]->what().name,
                        .config = config,
                        .text = field_.subject.space.describe(config),
-                       .call = [call](Stream stream, void** args) { (*call)(stream, args); },
                        .recordable = all_capturable()});
   }
   std::shared_ptr<Module> module_of(const Rig&) override { return nullptr; }
@@ -82,8 +88,19 @@ class ChoiceMaker final : public TrialMaker {
     return true;
   }
 
+  /// The call of a candidate; the last one is kept until another is asked for.
   /// @throws OutOfMemory for whatever may pass: a search does not remember that
-  std::shared_ptr<const ChoiceCall> ready(std::size_t contender, const Values& candidate) const {
+  std::shared_ptr<const ChoiceCall> ready(const Values& config) {
+    if (!last_ || last_config_ != config) {
+      last_.reset();
+      const auto [contender, candidate] = field_.place(config);
+      last_ = make_ready(contender, candidate);
+      last_config_ = config;
+    }
+    return last_;
+  }
+  std::shared_ptr<const ChoiceCall> make_ready(std::size_t contender,
+                                               const Values& candidate) const {
     if (const CannotRun& failed = failed_[contender]; failed.passing)
       throw OutOfMemory(failed.why);
     else if (!failed.why.empty())
@@ -108,6 +125,8 @@ class ChoiceMaker final : public TrialMaker {
   const WatchedBench::Alone alone_;
   WatchedBench::Tell also_tell_;
   std::unique_ptr<WatchedBench> watched_;  ///< over the bench of `data_`
+  Values last_config_;
+  std::shared_ptr<const ChoiceCall> last_;  ///< of `last_config_`
 };
 
 }  // namespace kiln::runtime

@@ -125,12 +125,12 @@ class Device {
 
   /// Bytes that allocate() can still give; nothing if that is unknown.
   virtual std::optional<std::int64_t> available() const { return {}; }
-  /// Bytes of these that tunings leave to the program.
+  /// The part of these bytes that tunings leave to the program.
   std::uint64_t reserve() const noexcept { return reserve_.load(std::memory_order_relaxed); }
   void set_reserve(std::uint64_t bytes) noexcept { reserve_ = bytes; }
-  /// What allocate() takes is a multiple of this.
+  /// Each allocation takes a multiple of this many bytes.
   virtual std::size_t granularity() const noexcept { return 1; }
-  /// By the program's allocator, if the device was opened with one.
+  /// Uses the program's allocator, if the device was opened with one.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* memory, std::size_t bytes) noexcept = 0;
   virtual void copy_to_device(void* to, const void* from, std::size_t bytes) = 0;

@@ -90,8 +90,8 @@ class EntryArguments {
     return pointer;
   }
 
-  /// From the first map on whose pointer differs. Its copies stay out of the stack of a launch that
-  /// needs none.
+  /// Copies maps from the first one on whose pointer differs. It is not inlined, so that launches
+  /// that need no copies have no room for them on the stack.
   template <class F>
   [[gnu::noinline]] void in_place_moved(const Encoded& known, std::size_t first, void** args,
                                         F use) const {

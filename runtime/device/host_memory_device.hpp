@@ -1,5 +1,5 @@
-// What devices share whose memory is the host's, and whose work is done when the call returns: the
-// host, recorded spaces and functions.
+// What the host and recorded spaces share as devices: their memory is the host's, and their work is
+// done when the call returns.
 #pragma once
 
 #include <cstddef>

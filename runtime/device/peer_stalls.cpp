@@ -49,7 +49,7 @@ std::string why_given_up(const std::function<PeersControl(int rank)>& control, i
     chain.clear();
     for (int r = first; static_cast<int>(chain.size()) < ranks;) {
       const auto stall = stall_of(control(r), flags);
-      // What a kernel has written there wildly names no rank.
+      // A notice that a kernel has overwritten by mistake names no rank.
       if (!stall || stall->rank < 0 || stall->rank >= ranks) break;
       chain.emplace_back(r, *stall);
       r = stall->rank;

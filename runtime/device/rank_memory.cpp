@@ -17,7 +17,7 @@ constexpr std::size_t aligned(std::size_t bytes) {
   return (bytes + kSymmetricAlignment - 1) / kSymmetricAlignment * kSymmetricAlignment;
 }
 
-/// Of the process, because ranks that are threads tell each other bytes alone, and no owners.
+/// One table per process: ranks that are threads exchange bytes alone, which own nothing.
 struct Published {
   std::mutex mutex;
   std::uint64_t next = 1;

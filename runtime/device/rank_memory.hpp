@@ -34,7 +34,7 @@ struct RankMemory {
 
 struct ReachedMemory;
 
-/// Writes what kernels read of all ranks (kiln::Peers) to the begin of `own`.
+/// Writes what kernels read of all ranks (kiln::Peers) to the beginning of `own`.
 /// @param control as kernels of the device see it
 void write_view(const RankMemory& own, PeersControl* control, const SymmetricLayout& layout,
                 int rank, unsigned flags, std::span<const ReachedMemory> ranks);

@@ -139,7 +139,7 @@ std::vector<codegen::ResourceUsage> resources_of_entries(const codegen::Binary& 
 
 Occupancy occupancy(const codegen::ResourceUsage& usage, const Launch& g,
                     const DeviceLimits& limits) noexcept {
-  // More threads than an int holds are as many as it does, which no device takes.
+  // Counts beyond an int become the largest int, which no device takes.
   const std::uint64_t threads = std::min<std::uint64_t>(thread_count(g.block), INT_MAX);
   return kiln::occupancy(limits,
                          {.threads = static_cast<int>(threads),

@@ -40,7 +40,7 @@ std::string resource_problem(const codegen::ResourceUsage& usage, const Launch& 
 /// @throws InternalError when these are not the plan's steps
 std::string resource_problem(std::span<const codegen::ResourceUsage> entries,
                              const detail::LaunchPlan& plan, const DeviceLimits& limits);
-/// Of the kernel's own entry, then of its steps.
+/// The resources of the kernel's own entry, then of its steps.
 std::vector<codegen::ResourceUsage> resources_of_entries(const codegen::Binary& binary);
 
 /// For a launch that `resource_problem` accepts; also for resources that are not known yet (0).

@@ -26,7 +26,7 @@ std::uint64_t taken_by(const Device& device, std::uint64_t bytes) noexcept;
 
 /// @param bytes as taken_by says
 /// @throws OutOfMemory that names `what`, `bytes`, what is free and what is reserved, where a
-/// tuning may not take so many
+/// tuning may not take that many
 void require_spare(const Device& device, std::string_view what, std::uint64_t bytes);
 
 /// Allocates for a tuning. @throws OutOfMemory likewise; what Device::allocate throws, because what

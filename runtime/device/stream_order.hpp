@@ -6,14 +6,14 @@
 
 namespace kiln::runtime {
 
-/// What puts launches in order: of those with equal orders, one begins when the one before has
-/// ended; a programmatic one may begin earlier, and waits itself before it touches what both use.
+/// An order of launches. Those with equal orders run one after the other. A programmatic one may
+/// begin earlier, and waits by itself before it touches what both use.
 struct StreamOrder {
   const void* stream = nullptr;
   std::uint64_t thread = 0;  ///< where a stream orders the launches of one thread only
 
   bool operator==(const StreamOrder&) const = default;
-  /// Not 0, and no other thread's, of those that have ended either.
+  /// A number that is not 0 and that no other thread has, or had before it ended.
   static std::uint64_t this_thread() noexcept {
     static std::atomic<std::uint64_t> last{0};
     static thread_local const std::uint64_t here = ++last;

@@ -119,7 +119,7 @@ class Workspaces {
   std::mutex mutex_;  ///< held by a thread that changes what is below
   std::atomic<Slot*> slots_{nullptr};
   mutable std::mutex memory_mutex_;
-  /// Of all slots. Graphs may still use what has been replaced.
+  /// The memory of all slots, and what it replaced, which graphs may still use.
   std::vector<std::shared_ptr<const DeviceMemory>> memory_;
 };
 

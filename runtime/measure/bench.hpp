@@ -82,7 +82,7 @@ class TrialBench {
   /// Computes what is right, where a reference tells. verify() does so itself; a caller that has
   /// to wait for something else calls this before. @throws what the reference throws
   virtual void expect() {}
-  /// True when verify() takes one launch. Else the first trial defines what is right, by two.
+  /// True if verify() needs one launch; else two launches of the first trial define what is right.
   virtual bool knows_results() const noexcept = 0;
 
   virtual std::variant<std::shared_ptr<Rig>, Refusal> load(const Trial& trial) = 0;
@@ -94,8 +94,8 @@ class TrialBench {
   virtual void keep_cold(bool cold, const TimeLimit& deadline = {}) = 0;
   /// Whether timed launches from now on may overlap, where they are programmatic.
   virtual void let_overlap(bool /*overlap*/) {}
-  /// Whether launches from now on are those of measure_in_step(): what takes several launches makes
-  /// all of them, whatever becomes of one.
+  /// Whether launches from now on are those of measure_in_step(): whatever takes several launches
+  /// then makes all of them, even if one fails.
   virtual void keep_in_step(bool in_step) = 0;
   /// Launches that may make one sample.
   virtual std::size_t most_launches(const Rig& rig) const = 0;

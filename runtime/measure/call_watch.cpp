@@ -34,7 +34,7 @@ void CallWatch::begin(double limit) {
   next_ = begin_ + pause_;
   if (!thread_.joinable())
     thread_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
-  else if (next_ < wakes_)  // it wakes in time otherwise: no call costs a switch of threads
+  else if (next_ < wakes_)  // else it wakes in time, which saves a switch of threads
     changed_.notify_one();
 }
 
@@ -52,7 +52,7 @@ void CallWatch::watch(const std::stop_token& stop) {
       try {
         tell_(std::chrono::duration<double>(now - begin_).count());
       } catch (...) {
-        // It is the program's, and nothing of this thread's can end the call.
+        // It is the program's exception, and this thread cannot end the call.
       }
       next_ = now + (now - begin_);
     }

@@ -20,8 +20,8 @@ namespace {
 /// Copies are this many times the cache: with replacement at random, little of a copy survives.
 constexpr std::size_t kOverCache = 3;
 constexpr std::size_t kMostCopies = 4096;
-/// Beyond an array: what a block writes that does not look where the array ends. Beyond all copies
-/// of it: those have been verified.
+/// Guard bytes behind an array, for blocks that ignore where it ends. Fewer are enough behind its
+/// copies, because launches on them were verified before.
 constexpr std::size_t kGuardBytes = std::size_t{64} << 10, kCopyGuardBytes = 4096;
 /// Copies are aligned as allocations of their own would be.
 constexpr std::size_t rounded_up(std::size_t bytes) {
@@ -34,7 +34,7 @@ GuardPattern pattern_of(const Workload::Argument& argument) {
   return argument.element_bytes % 2 == 0 ? GuardPattern::nan : GuardPattern::bytes;
 }
 
-/// Whether what an array holds before a launch is more than one byte, again and again.
+/// Whether an array holds more before a launch than one byte that is repeated.
 bool needs_pristine(const Workload::Argument& argument) {
   if (argument.direction == Direction::in) return false;
   return argument.padded() || (argument.direction == Direction::in_out && !argument.zeroed);
@@ -218,7 +218,7 @@ Verdict DeviceWorkload::judge() {
   return verdict;
 }
 
-/// Empty where the device has none for one of them.
+/// Empty if the device has no digest for one of the outputs.
 std::vector<std::uint64_t> DeviceWorkload::output_digests() {
   std::vector<std::uint64_t> digests;
   for (const Array& array : arrays_) {
@@ -462,7 +462,7 @@ void DeviceWorkload::keep_cold(bool cold) {
     try {
       flush_ = CacheFlush(device_);
     } catch (const std::exception& error) {
-      // Then as cold as the copies make it.
+      // The cache is then only as cold as the copies make it.
       if (!std::exchange(flush_failed_, true))
         warnings_.push_back(format("the cache is not emptied between samples: {}", error.what()));
     }

@@ -104,7 +104,7 @@ class DeviceWorkload {
   std::size_t most_launches() const noexcept;
   /// The next `launches` copies in turn: index of the first.
   std::size_t take(std::size_t launches) noexcept;
-  /// What there was no memory for since the last call.
+  /// Warnings since the last call about what there was no memory for.
   std::vector<std::string> take_warnings() { return std::exchange(warnings_, {}); }
   /// What a sample of `launches` from copy `first` on needs before it, outside the timed region:
   /// in/out arrays restored, the cache filled with something else. Enqueues on `stream`.

@@ -16,16 +16,18 @@ struct DrawsBench::DrawsRig final : Rig {
 };
 
 DrawsBench::DrawsBench(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-                       std::shared_ptr<Device> device, std::uint64_t seed)
+                       std::shared_ptr<Device> device, std::uint64_t seed,
+                       const FindCall& find_call)
+    : DrawsBench(make_draws(kernel, problem, seed), std::move(device), find_call) {}
+
+DrawsBench::DrawsBench(std::vector<KernelData> draws, std::shared_ptr<Device> device,
+                       const FindCall& find_call)
     : device_(std::move(device)) {
-  const std::size_t count = std::max<std::size_t>(1, kernel.draws.size());
-  std::vector<KernelData> made;
-  for (std::size_t draw = 0; draw < count; ++draw)
-    made.push_back(make_data(kernel, problem, seed, draw));
   std::uint64_t bytes = 0;
-  for (const KernelData& data : made) bytes += DeviceWorkload::taken(*device_, data);
-  require_spare(*device_, made.front().trial->subject + ": its arrays", bytes);
-  for (KernelData& data : made) draws_.push_back(std::make_unique<Draw>(std::move(data), device_));
+  for (const KernelData& data : draws) bytes += DeviceWorkload::taken(*device_, data);
+  require_spare(*device_, draws.front().trial->subject + ": its arrays", bytes);
+  for (KernelData& data : draws)
+    draws_.push_back(std::make_unique<Draw>(std::move(data), device_, find_call));
 }
 
 std::vector<std::string> DrawsBench::take_warnings() {
@@ -34,11 +36,6 @@ std::vector<std::string> DrawsBench::take_warnings() {
     for (std::string& text : draws_[i]->workload.take_warnings())
       all.push_back(of_draw(i, std::move(text)));
   return all;
-}
-
-DrawsBench::DrawsBench(std::vector<KernelData> draws, std::shared_ptr<Device> device)
-    : device_(std::move(device)) {
-  for (KernelData& data : draws) draws_.push_back(std::make_unique<Draw>(std::move(data), device_));
 }
 
 void DrawsBench::expect() {

@@ -15,11 +15,13 @@ namespace kiln::runtime {
 
 class DrawsBench final : public ProblemBench {
  public:
-  /// Makes the data. @throws as DeviceWorkload. @pre `kernel` outlives it
+  /// Makes the data and uploads them. @throws as DeviceWorkload. @pre `kernel` outlives it
   DrawsBench(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-             std::shared_ptr<Device> device, std::uint64_t seed);
-  /// Uploads data that were made. @throws as DeviceWorkload. @pre one draw at least
-  DrawsBench(std::vector<KernelData> draws, std::shared_ptr<Device> device);
+             std::shared_ptr<Device> device, std::uint64_t seed, const FindCall& find_call = {});
+  /// Uploads data that were made. @throws as DeviceWorkload; OutOfMemory where the draws do not fit
+  /// together. @pre one draw at least
+  DrawsBench(std::vector<KernelData> draws, std::shared_ptr<Device> device,
+             const FindCall& find_call = {});
 
   std::size_t draws() const noexcept override { return draws_.size(); }
   const KernelData& data(std::size_t draw) const noexcept override {
@@ -52,8 +54,8 @@ class DrawsBench final : public ProblemBench {
 
  private:
   struct Draw {
-    Draw(KernelData data, const std::shared_ptr<Device>& device)
-        : workload(std::move(data), device), bench(device, workload) {}
+    Draw(KernelData data, const std::shared_ptr<Device>& device, const FindCall& find_call)
+        : workload(std::move(data), device), bench(device, workload, find_call) {}
     DeviceWorkload workload;
     KernelBench bench;
   };

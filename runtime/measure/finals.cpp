@@ -28,7 +28,7 @@ constexpr double kLeastFinalDeviation = 1e-3;
 /// program runs that does something else in between. A round that takes longer than those before
 /// by this factor is slow.
 constexpr double kSlow = 1.025;
-/// Pauses that are tried where this lasts, as parts of the sample's time, each for so many rounds.
+/// Pauses that are tried if that lasts, as parts of a sample's time, and the rounds for each.
 constexpr double kPauses[] = {0, 0.25, 0.5, 1};
 constexpr int kRoundsOfPause = 4, kLasts = 2;
 
@@ -164,8 +164,8 @@ class Final {
 
   bool pauses_help() const { return pause_ < std::size(kPauses); }
 
-  /// How much longer the last round took than those before, by most finalists. A disturbance meets
-  /// one of them.
+  /// How much longer the last round took than those before, at least, for three quarters of the
+  /// finalists. A disturbance meets only one of them.
   double slowdown() const {
     std::vector<double> ratios;
     for (const Contestant& c : finalists_)

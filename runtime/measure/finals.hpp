@@ -12,10 +12,10 @@
 namespace kiln::runtime {
 
 struct FinalsOptions {
-  double seconds = 2.0;          ///< wall time to spend at most, but for a least number of rounds
+  double seconds = 2.0;          ///< most wall time, unless the least number of rounds takes longer
   double tie_band = 0.005;       ///< relative: closer than this is a tie, whatever samples say
   std::size_t must_beat = 1;     ///< leading finalists that only a certainly faster one replaces
-  double least_seconds = 0.3;    ///< a machine has slow spells: nothing is certain earlier
+  double least_seconds = 0.3;    ///< machines have slow spells: nothing is certain earlier
   int least_rounds = 7;          ///< however long they take
   double sample_seconds = 3e-4;  ///< aimed at by launching repeatedly
   double deviations = 2.6;  ///< of the estimate, that make its bounds: each is wrong once in 200
@@ -23,7 +23,7 @@ struct FinalsOptions {
   bool overlap_launches = false;  ///< as in a race
   bool graph_replay = true;
   TimeLimit deadline{};  ///< no round begins that would not end before it, going by the longest
-  /// Leaves the device without work for so many seconds. Null: the final never pauses.
+  /// Leaves the device without work for `seconds`. Null: the final never pauses.
   std::function<void(double seconds)> rest{};
 };
 

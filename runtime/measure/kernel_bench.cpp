@@ -27,23 +27,28 @@ constexpr int kStackThatIsThere = 1024;
 struct KernelBench::KernelRig final : Rig {
   std::shared_ptr<Module> module;
   std::shared_ptr<TrialKernel> kernel;
-  std::shared_ptr<const Implementation> call;  ///< in the place of module and kernel
-  std::shared_ptr<ModuleData> variables;       ///< null: the workload has none
-  bool watched = false;        ///< it is known whether launches change the variables
-  std::size_t launches = 0;    ///< of the replay
-  std::size_t first_copy = 0;  ///< of the workload, in the replay
+  ImplementationCall call;  ///< in the place of module and kernel
+  bool recordable = true;
+  std::shared_ptr<ModuleData> variables;  ///< null: the workload has none
+  bool watched = false;                   ///< it is known whether launches change the variables
+  std::size_t launches = 0;               ///< of the replay
+  std::size_t first_copy = 0;             ///< of the workload, in the replay
   std::shared_ptr<Replay> replay;
 
   bool recorded() const noexcept override { return replay != nullptr; }
-  bool is_call() const noexcept override { return call != nullptr; }
+  bool is_call() const noexcept override { return static_cast<bool>(call); }
   /// Whether each launch must find the variables as they were.
   bool refilled() const { return variables && (variables->changes() || !watched); }
 };
 
-KernelBench::KernelBench(std::shared_ptr<Device> device, DeviceWorkload& workload)
-    : device_(std::move(device)), workload_(workload), stream_(device_->tuning_stream()) {}
+KernelBench::KernelBench(std::shared_ptr<Device> device, DeviceWorkload& workload,
+                         FindCall find_call)
+    : device_(std::move(device)),
+      workload_(workload),
+      find_call_(std::move(find_call)),
+      stream_(device_->tuning_stream()) {}
 
-/// Of device memory, for the module alone.
+/// Bytes of device memory that the module takes by itself.
 std::uint64_t KernelBench::own_bytes(const codegen::Binary& binary) const {
   if (shares_cpu()) return 0;
   int stack = binary.resources.stack;
@@ -59,8 +64,12 @@ std::uint64_t KernelBench::own_bytes(const codegen::Binary& binary) const {
 
 std::variant<std::shared_ptr<Rig>, Refusal> KernelBench::load(const Trial& trial) {
   if (const auto* called = std::get_if<Implementation>(&trial.code)) {
+    if (!find_call_)
+      throw InternalError(
+          detail::format("{} is an implementation, and the bench has none", called->name));
     const auto rig = std::make_shared<KernelRig>();
-    rig->call = std::make_shared<const Implementation>(*called);
+    rig->call = find_call_(*called);
+    rig->recordable = called->recordable;
     return rig;
   }
   const auto& binary = *std::get<std::shared_ptr<const codegen::Binary>>(trial.code);
@@ -111,7 +120,7 @@ Verdict KernelBench::define(Rig& rig) {
 }
 
 void KernelBench::launch_checked(const KernelRig& rig) {
-  if (rig.call) return translated([&] { rig.call->call(stream_, workload_.arguments()); });
+  if (rig.call) return translated([&] { rig.call(stream_, workload_.arguments()); });
   if (rig.variables) rig.variables->fill();
   rig.kernel->launch_checked(stream_, workload_.arguments());
 }
@@ -141,7 +150,7 @@ double KernelBench::time(Rig& rig, std::size_t launches) {
 
 bool KernelBench::record(Rig& rig, std::size_t launches) {
   auto& r = static_cast<KernelRig&>(rig);
-  if (r.call && !r.call->recordable) return false;
+  if (!r.recordable) return false;
   r.launches = launches;
   r.first_copy = workload_.take(launches);
   r.replay = device_->capture(stream_, [&] { launch(r, r.first_copy, launches); });
@@ -161,8 +170,7 @@ void KernelBench::forget_recording(Rig& rig) { static_cast<KernelRig&>(rig).repl
 void KernelBench::launch(const KernelRig& rig, std::size_t first, std::size_t launches) {
   if (rig.call)
     return translated([&] {
-      for (std::size_t i = 0; i < launches; ++i)
-        rig.call->call(stream_, workload_.arguments(first + i));
+      for (std::size_t i = 0; i < launches; ++i) rig.call(stream_, workload_.arguments(first + i));
     });
   for (std::size_t i = 0; i < launches; ++i)
     rig.kernel->launch(stream_, workload_.arguments(first + i), overlap_);

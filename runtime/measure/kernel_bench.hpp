@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,11 +16,17 @@ namespace kiln::runtime {
 
 class TrialKernel;
 
+/// Calls an implementation with the bench's own arguments, as Device::launch takes them.
+using ImplementationCall = std::function<void(Stream, void** args)>;
+/// Finds the call of a trial that is an implementation. @throws Error where it cannot be made
+using FindCall = std::function<ImplementationCall(const Implementation&)>;
+
 /// A trial's module is loaded when the bench takes it.
 class KernelBench final : public TrialBench {
  public:
-  /// The workload must outlive the bench, and be on its device.
-  KernelBench(std::shared_ptr<Device> device, DeviceWorkload& workload);
+  /// The workload must outlive the bench, and be on its device. Without `find_call` all trials are
+  /// binaries.
+  KernelBench(std::shared_ptr<Device> device, DeviceWorkload& workload, FindCall find_call = {});
 
   void expect() override { workload_.expect(); }
   bool knows_results() const noexcept override { return workload_.knows_results(); }
@@ -52,6 +59,7 @@ class KernelBench final : public TrialBench {
 
   std::shared_ptr<Device> device_;
   DeviceWorkload& workload_;
+  const FindCall find_call_;
   Stream stream_;
   bool overlap_ = false;
   std::vector<std::weak_ptr<TrialKernel>> loaded_;  ///< with workspaces

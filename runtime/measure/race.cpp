@@ -83,10 +83,10 @@ class Race {
   }
 
  private:
-  /// Against what a launch of the leader takes by itself, as this one was timed: a sample of
-  /// several hides what each costs beside the kernel, which may be longer than that. And at this
-  /// moment, in case the machine is slow just now; and once more after that, in case it was before.
-  /// Where nothing can be mistaken, once is enough.
+  /// Compares the contestant with a single launch of the leader, because it was timed that way: a
+  /// sample of several launches hides the overhead of each, which may exceed the kernel's time. The
+  /// leader is timed now, in case the machine is slow just now. Then the contestant is timed again,
+  /// in case the machine was slow before, unless it is too slow for that to be the reason.
   bool hopeless(Contestant& c, double seconds) {
     const Contestant* leader = leader_of(contestants_);
     const double factor = options_.give_up_factor;

@@ -54,8 +54,8 @@ void Sampler::start(Contestant& c, const Hopeless& hopeless) {
   c.launches = 1;
   bench_.forget_recording(*c.rig);
   try {
-    // Else what the host does for a launch would be taken for the launch's time: a reason to leave
-    // at once, or to make a sample of one, which would not be replayed.
+    // Without a graph the host's work for a call would count as the launch's time. The contestant
+    // might leave at once, or get samples of one launch, which are not replayed.
     if (options_.graph_replay && c.rig->is_call()) bench_.record(*c.rig, 1);
     double fastest = std::numeric_limits<double>::infinity();
     bool asked = !hopeless;

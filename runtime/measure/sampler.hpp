@@ -7,8 +7,8 @@
 
 namespace kiln::runtime {
 
-/// Device::time, but for what no clock can show. @throws EnvironmentError when it shows zero, a
-/// negative or no number.
+/// As Device::time. @throws also EnvironmentError when the clock shows zero, a negative number or
+/// no number.
 double timed(Device& device, Stream stream, const std::function<void()>& enqueue);
 
 struct WarmUp {

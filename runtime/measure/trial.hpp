@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <string>
 #include <variant>
@@ -21,10 +20,7 @@ namespace kiln::runtime {
 struct Implementation {
   std::string name;
   Values config;
-  std::string text;  ///< the config, for messages
-  /// What a bench in this process calls with its own arguments, as Device::launch takes them.
-  /// Empty: the bench calls it by itself.
-  std::function<void(Stream, void** args)> call{};
+  std::string text;        ///< the config, for messages
   bool recordable = true;  ///< calls may be replayed as a graph
 };
 

@@ -41,7 +41,7 @@ void WatchedBench::tell(double seconds, bool returned) {
   try {
     if (also_tell_) also_tell_(late);
   } catch (...) {
-    // It is the program's, and what comes next is to be told all the same.
+    // It is the program's exception, and `tell_` is still to be called.
   }
   if (tell_) tell_(late);
 }

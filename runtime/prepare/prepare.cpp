@@ -33,7 +33,7 @@ namespace {
 using Access = Builder::Access;
 using Step = PrepareProgress::Step;
 
-/// What the runtime's mode leaves of what was asked for.
+/// The part of what was asked for that the runtime's mode allows.
 PrepareWork allowed(PrepareWork asked, const Engine& engine) {
   if (!engine.may_compile()) return PrepareWork::look_up;
   if (engine.options().mode == Mode::untuned) return std::max(asked, PrepareWork::compile);
@@ -198,7 +198,7 @@ class Run {
 
   static bool to_load(const PrepareItem& item) { return item.usable && !item.best.configs.empty(); }
 
-  /// What needs nothing that is still to be found or built, while other threads do that.
+  /// Loads what needs nothing that is still to be found or built, while other threads do that.
   void load_found() {
     const auto start = Clock::now();
     for (; loaded_ < items_.size() && looked_at_[loaded_]; ++loaded_) {
@@ -449,7 +449,7 @@ class Run {
   std::atomic<bool> cut_off_{false};          ///< something was not compiled any more
   std::vector<std::atomic<bool>> looked_at_;  ///< by item
   Instances instances_{engine_};
-  std::size_t loaded_ = 0;                   ///< items, from the front, or not to be loaded
+  std::size_t loaded_ = 0;                   ///< leading items that are loaded, or not to be
   double load_seconds_ = 0;                  ///< spent on them while others were built
   std::optional<std::int64_t> free_before_;  ///< bytes of the device's memory, before all loads
 };

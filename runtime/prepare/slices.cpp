@@ -21,8 +21,8 @@ constexpr double kLeastSlice = 0.05;
 /// A search needs as long to compile candidates and to measure some. Where problems have less on
 /// average, this part of the budget is for the searches of a few.
 constexpr double kSearchSlice = 1.5, kForSearches = 0.4;
-/// What the second slice of a problem saves where nothing is known, and by how much each further
-/// one saves less.
+/// What a problem's second slice saves if nothing is known, and the factor by which each further
+/// slice saves less.
 constexpr double kUsualGain = 0.05, kDecay = 0.5;
 /// How much a problem's own last gain, and those of its kernel, count against kUsualGain.
 constexpr double kOwnWorth = 2, kMostNeighbours = 3;
@@ -75,7 +75,7 @@ std::uint32_t reversed(std::uint32_t i) {
   return bits;
 }
 
-/// Of those that had no slice yet: what has no record first, then in turns of the kernels.
+/// The next problem of those without a slice: first those without a record, by turns of kernels.
 std::optional<std::size_t> first_of(std::span<const TuningCourse> courses) {
   struct OfKernel {
     double heaviest = 0, begun = 0, count = 0;
@@ -131,7 +131,7 @@ bool only_looks(std::span<const TuningCourse> courses, std::size_t problem, cons
   return searched >= scouts.of_kernel;
 }
 
-/// Its part of the budget; of what is left, where slices so far have taken more than theirs.
+/// The problem's part of the budget, or of what is left if earlier slices took more than theirs.
 double first_slice(std::span<const TuningCourse> courses, std::size_t problem, double left,
                    double total) {
   double weights = 0, greatest = 0, ahead = 0;

@@ -95,7 +95,7 @@ class Budget {
     ServedHandle* handle;
     Values problem;
     BestConfigs best;
-    Values guess;  ///< what else is compiled first; empty: nothing
+    Values guess;  ///< the other config that is compiled first; empty: none
     std::optional<TuneResult> result;
     std::exception_ptr failure;  ///< there is no result, and more time would not help
     std::string in_vain;         ///< why a search ended without a result, for want of time
@@ -134,8 +134,8 @@ class Budget {
                       CostModel(subject, item.problem, device), options_.seed);
   }
 
-  /// Each distinct instance once, also when that outlasts the budget: a launch of what has nothing
-  /// would tune.
+  /// Compiles each distinct instance once, even beyond the budget: a launch of a problem that has
+  /// nothing would tune.
   void compile() {
     std::set<std::pair<const ServedHandle*, Values>> distinct;
     for (const Item& item : items_) {

@@ -70,7 +70,7 @@ struct Asked {
   std::vector<std::size_t> problem_of;  ///< by entry of `left`
 };
 
-/// Problems of the jobs that are left, one for those that are alike.
+/// The problems of the jobs that are left; jobs that are alike share one.
 /// @throws what functions of the program throw
 Asked ask(detail::Engine& engine, std::span<const runtime::HandleProblem> jobs,
           const std::vector<std::size_t>& left, const TuneOptions& options) {
@@ -94,8 +94,8 @@ Asked ask(detail::Engine& engine, std::span<const runtime::HandleProblem> jobs,
   return asked;
 }
 
-/// One result for each job, and what keeps this rank from a part of those that another job stood
-/// for: the others have agreed on them by themselves.
+/// Returns one result for each job. `all.failures` says which jobs this rank left to the other
+/// ranks, because it could not tell whether another job's config suits them.
 std::vector<TuneResult> agree_on_all(detail::Engine& engine,
                                      std::span<const runtime::HandleProblem> jobs,
                                      const TuneOptions& options, bool may_measure,
@@ -229,7 +229,7 @@ std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
     runtime::announce_absence(options, "it has no job");
     return {};
   }
-  // A limit of the environment is each tuning's.
+  // The environment's limit holds for each tuning by itself.
   const bool one_budget = asked.max_seconds.value_or(0) > 0;
   if (!options.ranks && !one_budget) {
     runtime::check(options);

@@ -105,7 +105,7 @@ class Unreaped {
     kept_.push_back(process);
   }
   void look() {
-    // Another thread may be at it; in a fork, one that does not exist.
+    // Another thread may hold the lock; in a fork that thread does not exist.
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock) return;
     std::erase_if(kept_, [](int process) {

@@ -12,8 +12,8 @@
 
 namespace kiln::runtime {
 
-/// Whether this is a signal that a fault of a process does not send to itself: it was ended from
-/// outside, by the system where memory ran out, for example.
+/// Whether a process that this signal has ended was ended from outside, by the system where memory
+/// ran out, for example: no fault of its own sends it this signal.
 bool sent_by_others(int signal) noexcept;
 
 /// A program that this process has started by exec, never a fork. Its descriptor 0 is the channel,

@@ -168,7 +168,7 @@ class Agreement {
   std::vector<std::byte> sent_;  ///< to the gather that is waited for
   std::vector<Problem> problems_;
   std::vector<Work::Item> items_;  ///< given out
-  /// Of each rank; its device, too: that is a part of a record's key.
+  /// Each rank's store and device. The device is a part of a record's key.
   std::vector<std::pair<std::uint64_t, std::uint64_t>> stores_;
   bool like_devices_ = true;
   std::uint64_t nonces_ = 0;                 ///< digest of everyone's

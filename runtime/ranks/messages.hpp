@@ -35,7 +35,7 @@ struct Identity {
 std::uint64_t short_digest(std::string_view text);
 std::uint64_t short_digest(std::span<const std::byte> bytes);
 
-/// Of all messages: changed with any of them.
+/// The version of all messages: it changes with any of them.
 inline constexpr std::uint32_t kProtocol = 6;
 
 /// Whether a rank tries candidates that run in step in a worker. All do where one wants to and none

@@ -28,7 +28,7 @@ struct Record {
   Times times;
   std::size_t winner = 0;  ///< not always the least of `times`: finalists were timed again
 
-  /// Of as many candidates as are asked for, with a winner that can be used.
+  /// Whether it has as many candidates as are asked for, and a winner that can be used.
   bool answers(std::size_t candidates) const noexcept;
   bool operator==(const Record&) const = default;
 };

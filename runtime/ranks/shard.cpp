@@ -52,7 +52,7 @@ std::vector<std::size_t> by_cost(std::span<const Cost> costs, const ShardOptions
   return order;
 }
 
-/// Each to the rank that is then done first.
+/// Gives each item to the rank that is done first by then.
 std::vector<int> assign_each(std::span<const Cost> costs, const ShardOptions& options,
                              Loads& loads) {
   std::vector<int> owner(costs.size());
@@ -117,7 +117,7 @@ std::vector<std::size_t> build_order(std::size_t items, int rank, const ShardOpt
   std::vector<std::size_t> order;
   if (items > 0) order.push_back(0);
   for (std::size_t begin = 1; begin < items; begin += part)
-    // Then those of the rank after this one, and so on: ranks do not meet at one of them.
+    // Next come the items of the rank after this one, and so on, so ranks do not meet at one item.
     for (std::size_t turn = 0; turn < ranks; ++turn)
       for (std::size_t i = begin + (static_cast<std::size_t>(rank) + turn) % ranks;
            i < std::min(items, begin + part); i += ranks)

@@ -101,7 +101,7 @@ class RegionTuning {
 
   RegionResult run() {
     const auto start = std::chrono::steady_clock::now();
-    // The seconds of a guard are for the run, and not for waiting for the last rank.
+    // A guard's seconds are for the run, not for waiting for the last rank.
     std::string failure;
     if (options_.together.guard && !exchange_.alone()) failure = all_have_come();
     if (!failure.empty())
@@ -270,7 +270,7 @@ class RegionTuning {
     return runtime::ending_of(tuned, true);
   }
 
-  /// A function's choice is not the runtime's.
+  /// Functions are not served by the runtime: for them nothing is agreed on there.
   bool is_held(const detail::TunableHandle& handle, std::span<const std::int64_t> problem) const {
     const auto served = engine_.serving().find(handle);
     return handle.find(problem) || (served && served->problems().agreed(problem));
@@ -285,8 +285,8 @@ class RegionTuning {
   std::exception_ptr thrown_;
 };
 
-/// In the place of the first exchange: whatever the others ask there, it reads that this rank has
-/// failed. They need not wait.
+/// Takes the place of the first exchange. Whatever the others ask there, they read that this rank
+/// has failed, and need not wait for it.
 void announce_absence(const RegionOptions& options) noexcept {
   const RegionExchange exchange(options.ranks.get(), options.together);
   if (exchange.alone()) return;

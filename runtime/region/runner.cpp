@@ -152,7 +152,7 @@ void RegionRunner::tell(double seconds, bool returned) {
   if (!returned && options_.progress) options_.progress({runs_, 0, 0, *at_work_, seconds});
 }
 
-/// The seconds that it took; 0 inside of a launch that is watched already.
+/// Returns the seconds that the work took; 0 inside of a launch that is watched already.
 template <class Work>
 double RegionRunner::watched(const std::string& text, bool rejects, const Work& work) {
   if (at_work_) return work(), 0;
@@ -182,7 +182,7 @@ void RegionRunner::launch_candidate(std::size_t s, const RegionLaunch& launch) {
   if (!assigned.timed) {
     seconds = watched(texts_[s], limit_ > 0, [&] { start(*assigned.kernel, launch); });
   } else {
-    // What it launches inside of itself takes further ones.
+    // Launches inside of this one take further watches.
     const std::size_t w = watches_used_++;
     if (w == watches_.size()) watches_.push_back({engine_.device()->stopwatch()});
     Stopwatch& stopwatch = *watches_[w].stopwatch;

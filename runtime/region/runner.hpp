@@ -87,8 +87,8 @@ class RegionRunner final : public detail::RegionCore {
   double watched(const std::string& text, bool rejects, const Work& work);
   void launch_candidate(std::size_t site, const detail::RegionLaunch& launch);
   void tell(double seconds, bool returned);
-  /// What launches of this run have left in the workspaces that they share with the program's own
-  /// launches; puts it right. Empty: nothing.
+  /// Clears what this run's launches have left in the workspaces that they share with the program's
+  /// own launches, and says what it was. Empty: nothing.
   std::string clear_semaphores();
 
   detail::Engine& engine_;
@@ -122,7 +122,7 @@ class RegionRunner final : public detail::RegionCore {
   std::vector<UsedWorkspace> workspaces_;
   std::size_t runs_ = 0;
 
-  // Of what is watched. What a candidate launches inside of its own launch is a part of it.
+  // The launch that is watched. What it launches inside of itself is a part of it.
   const double limit_;                    ///< 0: nobody gives one
   std::vector<std::string> texts_;        ///< the run's candidates, by site
   const std::string* at_work_ = nullptr;  ///< null: nothing

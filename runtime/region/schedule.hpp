@@ -23,8 +23,8 @@ class RegionSchedule {
     std::size_t finalists = 3;
     float margin = 0.005F;  ///< the default stays unless beaten by more
   };
-  /// A site's candidates: whether each may be tried. Number 0 is the default; empty: nothing is to
-  /// be chosen there.
+  /// A site's candidates: whether each may be tried. Candidate 0 is the default. Empty: nothing is
+  /// to be chosen for this site.
   using Usable = std::vector<bool>;
 
   RegionSchedule(std::vector<Usable> sites, Options options);
@@ -57,7 +57,7 @@ class RegionSchedule {
   /// Seconds of each candidate, infinite for what was not measured. A candidate that was not in
   /// the finals comes behind those that were.
   std::vector<float> times(std::size_t site) const;
-  /// Timed runs of one candidate by this rank: of the finals, if it was there.
+  /// This rank's timed runs of one candidate: those of the finals, if it was in them.
   std::vector<float> samples(std::size_t site, std::size_t candidate) const;
   std::optional<std::size_t> best(std::size_t site) const { return sites_[site].best; }
   /// If not empty: configs that gave right results before gave wrong ones together, or later. The

@@ -27,7 +27,7 @@ constexpr const char* kElsewhere = "it failed on another rank";
 constexpr double kBuildShare = 0.5;
 /// What a rank says about what comes next; the highest counts. Between the two: 1 + SearchEnd.
 constexpr float kGoOn = 0, kBroken = 100;
-/// Of a candidate that was not built in time.
+/// What stands for a candidate that was not built in time.
 constexpr float kNotBuilt = 1;
 
 double seconds_between(Deadline start, Deadline end) {

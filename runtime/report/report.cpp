@@ -51,7 +51,7 @@ bool has_winner(const TuneResult& result) {
   return result.winner().status == CandidateStatus::measured;
 }
 
-/// Some results know less of their device than others. They are of the same one if there is one.
+/// A result that does not know its hardware counts for the only known device of its kind, if any.
 std::vector<std::string> devices_of(const std::vector<Reported>& all) {
   std::map<std::string, std::set<std::string>> known;
   for (const Reported& r : all)
@@ -128,7 +128,7 @@ std::string text_of(const fs::path& file) {
   return text;
 }
 
-/// What a script element may not hold.
+/// Whether the text has something that a script element may not hold.
 bool ends_a_script(const std::string& text) {
   const auto has = [&](std::string_view what) {
     return std::search(text.begin(), text.end(), what.begin(), what.end(), [](char a, char b) {

@@ -86,7 +86,7 @@ json best_so_far(const TuneResult& result, const std::vector<std::size_t>& order
   return path;
 }
 
-/// Of a choice: what each alternative came to, and why others took no part. Null for other results.
+/// What each alternative of a choice came to, and why others took no part. Null without a choice.
 json alternatives_of(const TuneResult& result) {
   const auto names = result.enumerators.find(kAlternative);
   if (result.parameters.empty() || result.parameters[0] != kAlternative ||
@@ -164,7 +164,7 @@ std::optional<Interval> interval_of(const Candidate& c) {
   if (!std::isfinite(interval.low) || !std::isfinite(interval.high) || !(interval.estimate > 0))
     return {};
   const double scale = c.seconds / interval.estimate;
-  // Of finalists the time is not that of their samples alone.
+  // A finalist's time does not follow from its samples alone.
   return Interval{c.seconds, std::min(interval.low * scale, c.seconds),
                   std::max(interval.high * scale, c.seconds)};
 }
@@ -179,7 +179,7 @@ std::string why_it_lost(const TuneResult& result, std::size_t candidate) {
   const std::string slower = behind >= 1 ? format("{:.1f} times the winner's time", behind + 1)
                                          : format("{:.2g} % slower", 100 * behind);
   const auto own = interval_of(c), best = interval_of(result.winner());
-  // Of few samples, such as losers have, the extreme ones.
+  // If samples are few, as losers' are, the extreme ones count.
   std::vector<double> few = c.samples, winners = result.winner().samples;
   few.push_back(c.seconds);
   winners.push_back(result.winner().seconds);

@@ -23,7 +23,7 @@ std::string why_it_lost(const TuneResult& result, std::size_t candidate);
 /// @param roofline the device's; null: not known
 nlohmann::json result_data(const Reported& reported, const Roofline* roofline);
 
-/// With seven digits, which is more than any clock tells, in less room.
+/// Rounds to seven digits, which is more than any clock tells and takes less room.
 double shortened(double value);
 
 }  // namespace kiln::runtime

@@ -130,13 +130,13 @@ void each_printed_result(const json& printed, const std::function<void(Reported)
     for (const json& j : all)
       if (!j.is_object() || !j.contains("kind"))
         one(j);
-      else if (j.contains("result"))  // of `kiln cache explain`, where binaries have none
+      else if (j.contains("result"))  // from `kiln cache explain`; binaries have no result
         one(j["result"]);
   // Other tools' files may have thousands of entries.
   if (entries == 1 && others == 1) return not_one(why);
   if (others > 0)
-    not_one(detail::format("{} of its {} entries are passed over, the first because {}", others,
-                           entries, why));
+    not_one(
+        detail::format("skipped {} of its {} entries, the first because {}", others, entries, why));
 }
 
 }  // namespace kiln::runtime

@@ -22,9 +22,9 @@ class Bounds {
   /// `serving` must outlive it.
   Bounds(const RuntimeOptions& options, std::shared_ptr<Device> device, const Serving& serving);
 
-  /// Of each handle; 0: none. As RuntimeOptions::max_problems
+  /// The bound on each handle, as RuntimeOptions::max_problems; 0: none.
   std::size_t max_problems() const noexcept { return max_problems_; }
-  /// As RuntimeOptions::max_module_bytes; 0: none.
+  /// The bound on all modules, as RuntimeOptions::max_module_bytes; 0: none.
   std::uint64_t max_module_bytes() const noexcept { return max_module_bytes_; }
   /// Lets problems leave where more is loaded than that. On a sealed runtime nothing leaves.
   void keep_to_module_bytes();
@@ -37,7 +37,7 @@ class Bounds {
   const std::size_t max_problems_;
   const std::uint64_t max_module_bytes_;
   std::mutex evicting_;
-  std::int64_t stuck_at_ = 0;  ///< bytes that are too many, of which nothing can leave
+  std::int64_t stuck_at_ = 0;  ///< bytes over the bound when nothing could leave
   /// What the reaper is yet to destroy.
   const std::shared_ptr<std::atomic<int>> disposing_ = std::make_shared<std::atomic<int>>(0);
   Reaper reaper_;

@@ -36,7 +36,7 @@ std::string describe(const detail::Tunable& what, const Values& problem, const V
                 what.space().describe(config));
 }
 
-/// Why a captured launch cannot become another one by other parameters of its node; empty: it can.
+/// Why new parameters of its node cannot turn a captured launch into another one; empty: they can.
 std::string obstacle(const Launchable& captured, const Launch& then, const Launchable& now,
                      const Launch& launch, const DeviceLimits& limits) {
   if (captured.loader || now.loader)

@@ -32,7 +32,7 @@ class ConfigLoader {
         fixed_(fixed),
         mark_provisional_(std::move(mark_provisional)) {}
 
-  /// Of a problem (KernelDefinition::default_for).
+  /// The default config of a problem (KernelDefinition::default_for).
   Values default_config(std::span<const std::int64_t> problem) const;
   /// Whether the default config's grid is empty.
   bool launches_nothing(std::span<const std::int64_t> problem) const;

@@ -350,7 +350,7 @@ class KernelHandle final : public runtime::ServedHandle {
     return ready_or_throw(best_known_meanwhile(problem));
   }
 
-  /// After a making that gave up. What is on record may be another config on another rank.
+  /// Used when a making gave up. With ranks, another rank's record may name another config.
   Problems::StandIn best_known_meanwhile(std::span<const std::int64_t> problem) {
     if (together()) return untuned_meanwhile(problem);
     return problems_.stand_in(problem, Standing::best_known,
@@ -396,7 +396,7 @@ class KernelHandle final : public runtime::ServedHandle {
     if (runtime::take_outcome(*engine_, problems_, definition_, tuned, tuning) ==
         runtime::Taken::unusable)
       throw runtime::NoneUsable(definition_, tuned.result);
-    // Another thread's problem may have taken the last place.
+    // Another thread's problem may have taken the last place for what is agreed on.
     const Values config = problems_.agreed(problem).value_or(configs_.default_config(problem));
     if (tuned.module && config == tuned.result.winner().config)
       return loader_.adopt(problem, config, std::move(tuned.module));
@@ -445,7 +445,7 @@ class KernelHandle final : public runtime::ServedHandle {
     } catch (const runtime::BenchLost& error) {
       return use_untuned(error);
     } catch (const runtime::SourceEdited&) {
-      return Problems::GaveUp{};  // a later launch tunes what the source is then
+      return Problems::GaveUp{};  // a later launch tunes the source as it is then
     }
     // Waiting used up the budget, or it was stopped: what is known without measuring runs, and a
     // later launch asks again.

@@ -89,7 +89,7 @@ void launch_whole(const Launchable& ready, const EntryArguments& arguments,
   });
 }
 
-/// All of it is found out for this launch alone; a Bound keeps it.
+/// Finds out everything for this launch alone; a Bound keeps what it has found out.
 void start_whole(const Launchable& ready, const Launch& launch,
                  std::span<const std::int64_t> problem, Stream stream, void** args) {
   KernelLoader& loader = loader_of(ready);
@@ -132,14 +132,14 @@ std::shared_ptr<const detail::BoundLaunch> bound_whole(const Launchable& ready,
   with_steps(ready, problem, [&](std::span<const Launch> planned) {
     steps.assign(planned.begin(), planned.end());
   });
-  // Most have maps alone, and then the launch is little more than the driver's own.
+  // Most configs have maps alone, and their launch is little more than the driver's own.
   if (steps.empty() && !workspace)
     return device_of(ready).fixed(module_of(ready), launch, std::move(arguments));
   return std::make_shared<const BoundWhole>(ready, std::move(arguments), workspace,
                                             std::move(steps));
 }
 
-/// Of what is in use while something better is looked for: captured launches are noted.
+/// A launch of what is in use while something better is looked for. Notes captured launches.
 class BoundProvisional final : public detail::BoundLaunch {
  public:
   BoundProvisional(const Launchable& ready, const Launch& launch,

@@ -5,8 +5,8 @@
 
 namespace kiln::runtime {
 
-/// What is asked for is not for that problem, by what it says of itself: on any device, in any
-/// process. Whatever else is in the way is another error.
+/// What was asked for does not support that problem, by its own rules: on any device, in any
+/// process. Anything else that is in the way is another error.
 class NotForProblem final : public UserError {
  public:
   using UserError::UserError;

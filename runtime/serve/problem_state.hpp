@@ -1,9 +1,9 @@
 // A problem's life: its states, what can happen to it, and the one table of what follows from what.
 //
 // A state says whether a thread is making a problem, and what launches of the problem get. Kernels,
-// functions and regions differ only in when they raise events. Serving from the background, before a
-// commit and on a sealed runtime adds no state: provisional launchables are `in use`, proposals lie
-// with the background, and a sealed runtime does not change the table.
+// functions and regions differ only in when they raise events. Serving from the background, before
+// a commit and on a sealed runtime adds no state: provisional launchables are `in use`, proposals
+// lie with the background, and a sealed runtime does not change the table.
 #pragma once
 
 #include <array>

@@ -1,7 +1,9 @@
 // The problems of one handle: what launches of each get, and what becomes of it.
 //
-//   const Launchable* ready = problems.find(problem);  // the hit path
-//   if (!ready) problems.make(problem, work);           // one thread works, others wait for it
+//   detail::ReadSection section;
+//   begin(section);
+//   if (auto* ready = problems.find(problem, section)) return launch(*ready);  // the hit path
+//   problems.make(problem, work);  // one thread works, others wait for it
 #pragma once
 
 #include <cstddef>
@@ -134,7 +136,7 @@ class Problems {
 
   /// With ranks: the config that they chose together, whether it could be loaded here or not.
   std::optional<Values> agreed(std::span<const std::int64_t> problem) const;
-  /// Ranks agree on so many problems of a handle, and not on more. None is forgotten: a rank that
+  /// Ranks agree on this many problems of a handle, and not on more. None is forgotten: a rank that
   /// forgets one would ask the others, which remember it and do not answer.
   static constexpr std::size_t kMostAgreed = std::size_t{1} << 16;
   enum class By { all_ranks, this_rank };
@@ -156,7 +158,7 @@ class Problems {
   bool measured_anew(std::span<const std::int64_t> problem) const;
   void note_measured_anew(std::span<const std::int64_t> problem);
 
-  /// So many failed requests are remembered where problems have no bound of their own.
+  /// Failed requests that are remembered where problems have no bound of their own.
   static constexpr std::size_t kMostFailures = 1024;
   /// How a request to tune failed before.
   std::optional<TuningFailedError> failure(const Digest& request) const;

@@ -159,8 +159,8 @@ void Provisions::keep_default(std::span<const Values> problems, Builder::Access 
       return ready->config == configs_.default_config(problem);
     });
   };
-  // The one that is kept already, whatever was loaded since: ranks that prepared alike keep the
-  // same.
+  // The config that is kept already stays, whatever was loaded since: ranks that prepared alike
+  // keep the same config.
   for (const Ready& ready : reserve_.kept())
     if (is_default(ready)) return;
   for (Ready& ready : loaded())
@@ -198,7 +198,7 @@ Ready Provisions::unprepared(std::span<const std::int64_t> problem, OnUnprepared
   Ready served;
   if (what != OnUnprepared::error) {
     if (!reserve_.distrusted(problem)) served = problems_.served(problem, Standing::meanwhile);
-    // Which configs have a problem's bits is not found without a lock.
+    // Finding the configs that compute a problem's bits takes a lock.
     if (!served && !kernel_.deterministic)
       served = reserve_.find(problem, engine_.device()->info().limits);
   }
@@ -224,7 +224,7 @@ std::vector<Values> Provisions::launched_unprepared() const {
   return problems;
 }
 
-/// Of this handle, for whatever problem.
+/// All that this handle has loaded, for whatever problem.
 std::vector<Ready> Provisions::loaded() const {
   std::vector<Ready> all = problems_.loaded(), kept = reserve_.kept();
   all.insert(all.end(), kept.begin(), kept.end());

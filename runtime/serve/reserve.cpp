@@ -65,7 +65,7 @@ Ready Reserve::find(std::span<const std::int64_t> problem, const DeviceLimits& l
 
 void Reserve::renew(const std::vector<Ready>& loaded, const Values& default_config,
                     const DeviceLimits& limits) {
-  // Of each config, what was loaded for the most shared memory.
+  // For each config: what was loaded for the most shared memory.
   struct Found {
     Choice choice;
     std::size_t problems = 0;

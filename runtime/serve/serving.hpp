@@ -21,7 +21,7 @@ class Serving {
   void add(const std::shared_ptr<ServedHandle>& handle);
   /// In the order in which they were made.
   std::vector<std::shared_ptr<ServedHandle>> handles() const;
-  /// One of the living handles; null: it is none of these, as a region's functions are not.
+  /// The living handle that this is; null: it is not one of them, nor are a region's functions.
   std::shared_ptr<ServedHandle> find(const detail::TunableHandle& handle) const;
 
   void seal(OnUnprepared unprepared);

@@ -49,7 +49,7 @@ std::optional<Spans::File> trace_from_environment(const RuntimeOptions& options)
 /// KILN_WANTED as an absolute path; empty: not set.
 std::filesystem::path wanted_from_environment();
 
-/// A line for each name in the environment that begins with KILN_ and is none of Kiln's.
+/// A line for each name in the environment that begins with KILN_ and that Kiln does not know.
 std::vector<std::string> unknown_variables();
 /// Logs those lines, once in the life of the process.
 void warn_of_unknown_variables(const LogSink& log);

@@ -1,4 +1,4 @@
-// A launch of what is in use, on data of its own, held against the reference.
+// A launch of what is in use, on data of its own, compared with the reference.
 #pragma once
 
 #include <cstdint>

@@ -48,7 +48,7 @@ struct Instance {
   Values config;
 };
 
-/// Of what is read to make a kernel's source; its instances' wanted keys have all the rest.
+/// Identifies what a kernel's source is read from; its instances' wanted keys have all the rest.
 Digest place_of_source(const KernelDefinition& k) {
   std::vector<std::string> include_dirs;
   for (const auto& dir : k.source.include_dirs) include_dirs.push_back(dir.string());
@@ -217,7 +217,7 @@ void check_compilers(runtime::Builder& builder, const std::vector<PrecompileJob>
     }
 }
 
-/// The host's reports only when it compiles that it cannot be opened, which is too late here.
+/// The host's compiler reports a failed opening only when it compiles, which is too late here.
 std::shared_ptr<codegen::Compiler> make_working_compiler(Target::Kind kind,
                                                          std::optional<unsigned> processes) {
   if (kind == Target::Kind::host)
@@ -262,7 +262,7 @@ Made make(runtime::Builder& builder, const Instance& instance) {
 
 DeviceLimits limits_of(const Target& target) {
   if (target.kind == Target::Kind::host) return runtime::host_info().limits;
-  // As many multiprocessors as the largest product has: configs are chosen by them.
+  // The largest product's number of multiprocessors, because configs are chosen by it.
   const int capability = compute_capability(target);
   return limits_of(capability, capability >= 100  ? 148
                                : capability >= 90 ? 132

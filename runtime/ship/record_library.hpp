@@ -24,13 +24,13 @@ class RecordLibrary {
   };
 
   /// Reads every record of these cache directories and bundles; whole records of another form are
-  /// passed over. Of several of one key the first counts whose search has ended, else the first.
+  /// passed over. If several have one key, the first whose search has ended counts, else the first.
   /// @throws UserError naming the path that cannot be used and why.
   explicit RecordLibrary(std::span<const std::filesystem::path> paths);
 
   bool empty() const noexcept { return entries_.empty(); }
-  /// Those of a bucketed problem of this kernel on devices of this target. They live as long as the
-  /// library.
+  /// Returns the entries of a bucketed problem of this kernel on devices of this target. They live
+  /// as long as the library.
   std::vector<const Entry*> find(const KernelDefinition& kernel,
                                  std::span<const std::int64_t> problem, const Target& target) const;
 

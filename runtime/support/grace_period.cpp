@@ -13,7 +13,7 @@ using detail::Reader;
 
 namespace {
 
-/// All that there ever were: a thread that ends leaves its reader to another one.
+/// All readers ever made: a thread that ends leaves its reader to another thread.
 constinit std::atomic<Reader*> all_readers{nullptr};
 
 bool membarrier(int command) noexcept { return syscall(SYS_membarrier, command, 0, 0) == 0; }

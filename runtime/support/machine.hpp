@@ -23,9 +23,9 @@ void require_memory(const char* what, std::uint64_t bytes);
 /// files. @param root of the file system, for tests
 unsigned usable_cores(const std::filesystem::path& root = "/");
 
-/// The cores for one of so many processes of this machine: a part of usable_cores(), at least 1.
-/// All of them where so many sets of cores fit the machine, because the launcher of the processes
-/// has divided the cores then. Reads files.
+/// The cores for one of `processes` processes of this machine: a part of usable_cores(), at least
+/// 1. It is all of them if as many such sets of cores fit the machine, because the launcher of the
+/// processes has divided the cores then. Reads files.
 unsigned cores_shared_by(unsigned processes);
 
 /// How many of `jobs` that take up to `bytes` of memory each may run at once, as far as the memory

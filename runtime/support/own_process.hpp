@@ -7,8 +7,8 @@
 namespace kiln::runtime {
 
 /// The process in which the object was made. A fork has a copy of the object, but none of the
-/// threads that were there: what those were waited for does not come, and what they waited on must
-/// not be destroyed.
+/// threads that were there: nothing may wait for them, and what they waited on must not be
+/// destroyed.
 class OwnProcess {
  public:
   bool is_forked() const noexcept { return ::getpid() != id_; }

@@ -369,7 +369,7 @@ void SymmetricCore::forget_addresses() noexcept {
 
 void SymmetricCore::let_go() {
   forget_addresses();
-  std::vector<ReachedMemory> reached;  // unmapping takes its time: not under the lock
+  std::vector<ReachedMemory> reached;  // unmapped without the lock, because that is slow
   const std::lock_guard lock(mutex_);
   closed_ = true;
   reached.swap(reached_);

@@ -56,7 +56,7 @@ class SymmetricCore {
   void let_go();
   /// From now on its addresses mean nothing (PeerGroups).
   void forget_addresses() noexcept;
-  /// While this is held, it stays open. @throws UserError when it is closed
+  /// The memory stays open while this is held. @throws UserError when it is closed
   std::unique_lock<std::mutex> while_open() const;
   void run(Deadline deadline, const std::function<void()>& work);
   /// Collective, where a candidate was given up last: all ranks have seen that by now.
@@ -80,7 +80,7 @@ class SymmetricCore {
   std::atomic<bool> was_guarded_ = false;             ///< the last use
   bool closed_ = false;
   std::uint64_t number_ = 0;  ///< in PeerGroups; 0: none
-  mutable std::mutex mutex_;  ///< of the above: any thread may give up while one closes
+  mutable std::mutex mutex_;  ///< guards the above: any thread may give up while one closes
 };
 
 }  // namespace kiln::detail

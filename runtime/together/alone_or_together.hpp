@@ -1,4 +1,4 @@
-// Tuning one problem by whoever is to take part in it.
+// Tunes one problem, alone or with the ranks that take part.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace kiln::runtime {
 
-/// The maker's problem, by `options.ranks` together, else alone. `known` is for tuning alone: ranks
+/// Tunes the maker's problem with `options.ranks`, else alone. `known` is for tuning alone: ranks
 /// ask each other what they know. @throws as tune_together() and tune_alone()
 TuneOutcome tune_alone_or_together(Workshop& workshop, std::unique_ptr<TrialMaker> maker,
                                    const TuneOptions& options, bool for_launch,

@@ -21,8 +21,8 @@ namespace {
 
 /// How far a cost model's word is taken on how long a candidate runs.
 constexpr double kMostFactor = 8;
-/// Of the host's memory, data that wait for their next turn have one of so many: ranks of a machine
-/// share it.
+/// Data that wait for their next turn have 1 / kPartsOfMemory of the host's memory, which the ranks
+/// of a machine share.
 constexpr std::int64_t kPartsOfMemory = 32;
 
 double seconds_until(Deadline deadline) {
@@ -160,7 +160,7 @@ std::vector<std::vector<Candidate>> BenchTrials::measure(std::span<const Request
   return results;
 }
 
-/// On the device are data of the latest problem alone: they are large.
+/// Only the latest problem has data on the device, because data are large.
 TrialMaker& BenchTrials::maker_with_data(std::size_t problem) {
   if (const std::size_t before = std::exchange(data_of_, problem); before != problem)
     makers_[before]->drop_bench();
@@ -214,7 +214,7 @@ Candidate BenchTrials::measure_in_step(std::size_t problem, const Values& config
     if (candidate) return *std::move(candidate);
   }
   Candidate candidate;
-  // Data and binary, too: what fails here ends what the others wait for.
+  // This includes data and binary: a failure here ends what the other ranks wait for.
   const auto measure = [&] {
     get_ready_for_steps(problem);
     TrialMaker& maker = *makers_[problem];

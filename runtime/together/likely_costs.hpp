@@ -1,5 +1,5 @@
-// What a problem's candidates cost a rank, measured, or guessed: enough to tell a large problem from
-// a small one.
+// What a problem's candidates cost a rank, measured, or guessed: enough to tell a large problem
+// from a small one.
 #pragma once
 
 #include <cmath>

@@ -58,7 +58,7 @@ const Candidate* RankWork::seen(std::size_t s, std::size_t c) const {
   return found == seen_[s].end() ? nullptr : &found->second;
 }
 
-/// What the record says of a candidate that this rank does not try; null: it does.
+/// What the record says of a candidate that this rank does not try; null: it tries it.
 const Candidate* RankWork::left_out(std::size_t s, std::size_t c) const {
   const auto found = left_out_[s].find(lists_[s].configs[c]);
   return found == left_out_[s].end() ? nullptr : &found->second;
@@ -103,7 +103,7 @@ Worked RankWork::perform(const Work& work, Deadline deadline) {
   if (work.kind == Work::Kind::together) return in_step(work, deadline);
   std::vector<Request> requests;
   for (const auto& [s, candidates] : work.items) {
-    // What this rank alone has is measured by no rank once more.
+    // No rank measures once more what this rank alone has.
     const bool whole = candidates.size() == lists_[s].configs.size();
     Request request{s, {}, work.kind == Work::Kind::finals || !second_look_ || whole};
     for (const std::size_t c : candidates) {

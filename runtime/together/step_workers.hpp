@@ -18,7 +18,7 @@ class StepWorkers {
   StepWorkers(Trials& trials, Isolation asked, bool in_step)
       : trials_(trials), asked_(asked), in_step_(in_step) {}
 
-  /// Of one of the problems. Without one, `after_fault` does not isolate.
+  /// Notes a fault over one of the problems. Without one, `after_fault` does not isolate.
   void note_fault() noexcept { faulted_ = true; }
   /// What this rank tells the others.
   std::uint64_t wish();
@@ -28,7 +28,7 @@ class StepWorkers {
   void begin() const {
     if (agreed_) trials_.isolate_in_step();
   }
-  /// Adds a warning where this rank, or another, is asked to isolate, and not all can.
+  /// Adds a warning if this rank or another one is asked to isolate, and not all can.
   void warn(TuneResult& result) const;
 
  private:

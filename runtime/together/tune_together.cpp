@@ -42,7 +42,7 @@ namespace {
 constexpr double kEstimatePart = 0.25;
 constexpr const char* kUnreached = "at least one rank did not get to it";
 
-/// One agreement: on what, from what, and what this rank saw meanwhile.
+/// One agreement: what it is about, what it starts from, and what this rank saw meanwhile.
 class TogetherRun {
  public:
   TogetherRun(Workshop& workshop, std::span<const TunableProblem> problems,
@@ -270,8 +270,9 @@ class TogetherRun {
     return ranks::agree(communicator_, std::move(input), tasks);
   }
 
-  /// What candidates cost is found by measuring the default: worth it for a large share. Where there
-  /// are problems for all ranks most are one rank's as a whole, and other ranks make no data for them.
+  /// What candidates cost is found by measuring the default: worth it for a large share. Where
+  /// there are problems for all ranks most are one rank's as a whole, and other ranks make no data
+  /// for them.
   std::vector<ranks::Cost> costs_of(std::size_t s, unsigned compile_threads, Deadline enough) {
     const auto size = static_cast<std::size_t>(communicator_.size());
     const bool sharded = options_.together.strategy == RankStrategy::shard && size > 1;

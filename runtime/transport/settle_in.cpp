@@ -193,7 +193,7 @@ std::unique_ptr<Communicator> settle_in(std::unique_ptr<Communicator> base, cons
       problem = error.what();
     }
   };
-  // The same calls on every rank, whatever each finds. Rank 0 settles a question; the others look
+  // Every rank makes the same calls, whatever it finds. Rank 0 settles a question; the others look
   // whether they see the answer, and settle one of their own.
   if (rank == 0)
     attempt([&] {

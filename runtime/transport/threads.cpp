@@ -213,7 +213,7 @@ class ThreadCommunicator : public Communicator {
                          : RankFailure{RankFailure::Kind::timeout, late, "did not arrive in time"};
   }
 
-  /// The ranks that can still be waited for but are not there, or those that have left for good.
+  /// The ranks that are needed but have not joined; `for_good`: those of them that have left.
   std::vector<int> missing(const Round& round, bool for_good) const {
     std::vector<int> ranks;
     for (int r = 0; r < hub_->size; ++r) {

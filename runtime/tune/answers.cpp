@@ -36,7 +36,7 @@ bool answers(const Recall& recall, const TuneOptions& options, bool for_launch) 
     return !options.launching || policy_of(options).launching == recall.policy.launching;
   if (recall.policy != policy_of(options)) return false;
   const std::size_t most = options.max_evaluations.value_or(0);
-  // A search that was stopped after so many has not held its finals to the end.
+  // A search of enough evaluations that was stopped has not held its finals to the end.
   if (most != 0 && recall.evaluated >= most && known.end != SearchEnd::stopped) return true;
   if (options.target_seconds > 0 && known.winner().seconds <= options.target_seconds) return true;
   return known.complete &&

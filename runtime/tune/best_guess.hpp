@@ -12,7 +12,7 @@
 namespace kiln::runtime {
 
 /// The config of a space that the cost model expects to be fastest; of a large space, the fastest
-/// of some. Of equals, the first. Empty if it expects none to work.
+/// of some. If several are equal, the first. Empty if it expects none to work.
 Values best_guess(const SearchSpace& space, const CostModel& model, std::uint64_t seed);
 
 /// The untuned config, which runs before anything is measured for a problem: the cost model's

@@ -22,8 +22,8 @@ class CostModel {
   CostModel(const detail::Tunable& subject, std::span<const std::int64_t> problem,
             const DeviceInfo& device);
 
-  /// Of a config that the space allows: seconds, to be trusted in their order only; infinite when
-  /// it cannot be launched, never NaN.
+  /// Seconds of a config that the space allows. Only their order is to be trusted. Infinite when it
+  /// cannot be launched, never NaN.
   double seconds(std::span<const std::int64_t> config) const;
 
   /// The same, knowing what the compiler made of it: registers and shared memory give the true

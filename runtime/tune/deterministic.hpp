@@ -1,4 +1,4 @@
-// Kernels and functions of which tuning changes no bit of a result.
+// Kernels and functions whose results do not change by a bit when they are tuned.
 #pragma once
 
 #include <optional>
@@ -14,12 +14,12 @@ namespace kiln::runtime {
 /// bit (KernelDefinition::numerics). That config is the default of its problem. The definition that
 /// is returned may be used by several threads.
 KernelDefinition deterministic(const KernelDefinition& kernel, const DeviceInfo& device);
-/// The same for a function, of its default knobs.
+/// The same for a function: its untuned config is that of its default knobs.
 detail::FunctionDescription deterministic(const detail::FunctionDescription& function,
                                           const Target& target);
 
-/// What handles launch of a kernel: itself, or the above where the kernel or the runtime asks for
-/// it.
+/// The kernel that handles launch: the given one, or the above where the kernel or the runtime asks
+/// for it.
 KernelDefinition as_served(KernelDefinition kernel, std::optional<bool> of_runtime,
                            const DeviceInfo& device);
 

@@ -11,8 +11,8 @@ namespace kiln::runtime {
 
 namespace {
 
-/// Of the memory that is available, no problem's data may have had more than one of so many parts:
-/// a bench, which has some of its own, is at work meanwhile.
+/// Data are drawn only if the largest so far would fit into 1 / kParts of the available memory,
+/// because a bench with data of its own is at work meanwhile.
 constexpr std::int64_t kParts = 4;
 
 std::int64_t bytes_of(const std::vector<KernelData>& draws) {

@@ -13,7 +13,7 @@
 
 namespace kiln::runtime {
 
-/// Of one problem at a time: data are large. Thread-safe.
+/// Has data of one problem at a time, because they are large. Thread-safe.
 class DrawnData {
  public:
   using Draws = std::future<std::vector<KernelData>>;
@@ -23,12 +23,12 @@ class DrawnData {
   DrawnData& operator=(const DrawnData&) = delete;
 
   /// Begins to draw what make_draws() gives, on a thread of its own. What was drawn before and not
-  /// taken is dropped; as long as it is still being drawn, or memory is short, nothing is begun.
-  /// The kernel must live until the data are taken or dropped.
+  /// taken is dropped. Nothing is begun while that is still being drawn, or if memory is short. The
+  /// kernel must live until the data are taken or dropped.
   void begin(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
              std::uint64_t seed);
-  /// What was begun for this kernel, problem and seed, which may still be at work and may have
-  /// thrown; not valid: nothing was.
+  /// Returns what was begun for this kernel, problem and seed, which may still be at work or may
+  /// have thrown; not valid if nothing was begun.
   Draws take(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
              std::uint64_t seed);
   /// Waits for what is being drawn.

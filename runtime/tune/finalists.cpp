@@ -11,8 +11,8 @@ namespace {
 /// Scores may be disturbed: the final takes all within this band, and some more.
 constexpr double kFinalBand = 0.05;
 constexpr std::size_t kFewestFinalists = 6, kMaxFinalists = 12;
-/// Candidates that are slower than the best by this factor are not in the final, except leading
-/// ones, whose scores may be disturbed, and except when each launch takes so many seconds.
+/// Candidates that are slower than the best by this factor are not in the final. Leading ones,
+/// whose scores may be disturbed, still are, unless each launch takes kHopelessSeconds.
 constexpr double kHopeless = 1.5, kHopelessSeconds = 0.3;
 
 }  // namespace

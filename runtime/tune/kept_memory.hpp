@@ -11,7 +11,7 @@ namespace kiln::runtime {
 /// Shared by the makers of one tuning, on one thread.
 class KeptMemory {
  public:
-  /// Of the memory that is available now, one of so many parts; nothing is known of it: all.
+  /// Allows 1 / `parts` of the memory that is available now; any amount if that is unknown.
   explicit KeptMemory(std::int64_t parts) {
     if (const auto available = available_memory()) left_ = *available / parts;
   }

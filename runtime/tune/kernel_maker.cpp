@@ -25,7 +25,7 @@ using kiln::detail::format;
 
 namespace {
 
-/// Of the data that a reference on the device is tried with.
+/// The seed of the data that a reference on the device is tried with.
 constexpr std::uint64_t kSmallSeed = 1;
 
 Trial trial_on(const ProblemBench& bench, const Values& config, const detail::LaunchPlan& plan,
@@ -164,7 +164,7 @@ void KernelMaker::give_up_workers(const std::string& why) {
 std::optional<Candidate> KernelMaker::measure_in_workers(const Values& config,
                                                          const TimingPolicy& timing) {
   if (!group_) return {};
-  // What fails on this rank alone, the others hear of.
+  // The others are told of what fails on this rank alone.
   std::optional<Trial> trial;
   std::exception_ptr edited;  // ends the tuning, once all are through with this candidate
   const auto unless_edited = [&](std::optional<Candidate> candidate) {
@@ -232,7 +232,7 @@ std::unique_ptr<ProblemBench> KernelMaker::make_bench(std::span<const std::int64
         warnings_.push_back(
             format("candidates run in this process, not in a worker: {}", error.what()));
     }
-  return std::make_unique<DrawsBench>(kernel_, problem, device_, seed);
+  return std::make_unique<DrawsBench>(kernel_, problem, device_, seed, find_call_);
 }
 
 std::vector<KernelData> KernelMaker::take_drawn() {
@@ -244,7 +244,7 @@ std::vector<KernelData> KernelMaker::take_drawn() {
   return {};
 }
 
-/// Twice for the results: arrays that are written have as many as they have data.
+/// Data of written arrays count twice, because their results take as many bytes.
 void KernelMaker::make_kept() {
   if (!memory_ || isolated_ || !draws_.empty()) return;
   std::vector<KernelData> made = take_drawn();
@@ -286,15 +286,16 @@ TrialBench& KernelMaker::bench() {
   make_kept();
   if (!isolated_)  // a worker's bench draws its own, and waits for no others
     if (std::vector<KernelData> drawn = take_drawn(); !drawn.empty()) {
-      bench_ = std::make_unique<DrawsBench>(std::move(drawn), device_);
+      bench_ = std::make_unique<DrawsBench>(std::move(drawn), device_, find_call_);
       reference_tried_ = false;
       return *bench_;
     }
   const bool last = kept_ > 0 && !memory_;
   const bool expected = !draws_.empty() && draws_.front().expected;
-  bench_ = draws_.empty() || isolated_ ? make_bench(problem_, seed_)
-                                       : std::make_unique<DrawsBench>(
-                                             last ? std::move(draws_) : copies_of(draws_), device_);
+  bench_ = draws_.empty() || isolated_
+               ? make_bench(problem_, seed_)
+               : std::make_unique<DrawsBench>(last ? std::move(draws_) : copies_of(draws_), device_,
+                                              find_call_);
   // What is kept of it is what the reference has given, wherever that ran.
   reference_tried_ = kept_ > 0 && expected;
   if (last) draws_.clear();
@@ -370,7 +371,7 @@ std::string KernelMaker::use_device_reference(std::span<const std::int64_t> smal
       return error.what();
     }
   };
-  // Of this code, this way to make data and this device.
+  // The key is of this code, this way to make data and this device.
   const Key key = record_key(kernel_, small, device_->info(), {.kernel = build.key.digest});
   std::string why = references_->verdict(key.digest, right_for_small);
   if (!why.empty()) return format("{}, for {}: {}", name, kernel_.describe_problem(small), why);

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "runtime/measure/kernel_bench.hpp"
 #include "runtime/measure/problem_bench.hpp"
 #include "runtime/tune/drawn_data.hpp"
 #include "runtime/tune/trial_maker.hpp"
@@ -34,6 +35,8 @@ class KernelMaker final : public TrialMaker {
   /// What make_draws() gives for them: the first bench in this process has it. Not valid, or an
   /// exception: it makes its data.
   void use_drawn(DrawnData::Draws draws) { drawn_ = std::move(draws); }
+  /// Where trials find what they call, if they are of implementations.
+  void use_calls(FindCall find_call) { find_call_ = std::move(find_call); }
   /// Called when a run that was stopped has freed its bench, before it waits for builds that must
   /// end with it.
   void when_device_is_left(std::function<void()> left) { left_ = std::move(left); }
@@ -106,6 +109,7 @@ class KernelMaker final : public TrialMaker {
   std::shared_ptr<KeptMemory> memory_;  ///< null: data are not kept
   std::int64_t kept_ = 0;               ///< bytes of it that `draws_` have
   std::function<void()> left_;
+  FindCall find_call_;
   std::unique_ptr<ProblemBench> bench_;
   bool reference_tried_ = false;  ///< on `bench_`
   const unsigned threads_ = builder_.builds_at_once();

@@ -31,9 +31,9 @@ class RecordBook {
   /// The key under which this problem's result is kept.
   Key key(const detail::Tunable& subject, std::span<const std::int64_t> problem);
   /// What the store, or what was shipped with the program, remembers of this problem. Nothing where
-  /// a source cannot be read and there are records of several. A search that did not end, that was
-  /// of another space or, where a policy is asked for, was timed by another one hides none that is
-  /// what is asked for.
+  /// a source cannot be read and there are records of several. A record that is what is asked for
+  /// is not hidden by one whose search did not end, was of another space or, where a policy is
+  /// asked for, was timed by another policy.
   std::optional<Recall> recall(const detail::Tunable& subject,
                                std::span<const std::int64_t> problem,
                                const std::optional<MeasuringPolicy>& asked = {}) {

@@ -12,7 +12,7 @@
 
 namespace kiln::runtime {
 
-/// Of one subject, which must outlive this. An edit is seen a second later. Thread-safe.
+/// Sources of one subject, which must outlive this. An edit is seen a second later. Thread-safe.
 class SourcesRead {
  public:
   explicit SourcesRead(const detail::Tunable& subject) : subject_(subject) {}

@@ -20,8 +20,8 @@ double size_distance(std::int64_t a, std::int64_t b) {
 
 namespace {
 
-/// Another device of the same target, of the same kind of target, of another kind: in the units of
-/// |log2| of a problem's size.
+/// Distances of another device: of the same target, of the same kind of target, of another kind.
+/// The unit is that of |log2| of a problem's size.
 constexpr double kOtherDevice = 1, kOtherTarget = 3, kOtherKind = 8;
 constexpr std::size_t kMostResults = 160;  ///< of a record that are kept in mind
 constexpr std::string_view kDevicePrefix = "device.";
@@ -42,7 +42,7 @@ std::optional<double> distance(const std::map<std::string, std::int64_t>& from,
   return sum;
 }
 
-/// Nothing where it was not tried, or was cut off, or failed for want of something.
+/// Nothing if the candidate was not tried, or was cut off, or failed for want of something.
 std::optional<double> seconds_told(const Candidate& candidate) {
   switch (candidate.status) {
     case CandidateStatus::measured:
@@ -56,7 +56,7 @@ std::optional<double> seconds_told(const Candidate& candidate) {
   }
 }
 
-/// Keeps the fastest half of what is kept, and of the others every so many.
+/// Keeps kMostResults: half of them the fastest, and half spread evenly over the others.
 void thin(std::vector<Evidence::Result>& results) {
   if (results.size() <= kMostResults) return;
   std::stable_sort(results.begin(), results.end(),

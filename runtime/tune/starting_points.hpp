@@ -53,7 +53,7 @@ class StartingPoints {
     std::optional<Told> told;      ///< once it was asked for
   };
   void insert(const Key& key, const nlohmann::json& record);
-  /// Of this subject, with its distance. @pre the lock is held
+  /// Past tunings of this subject, each with its distance. @pre the lock is held
   std::vector<std::pair<double, Past*>> pasts(const detail::Tunable& subject,
                                               std::span<const std::int64_t> problem,
                                               const DeviceInfo& device);

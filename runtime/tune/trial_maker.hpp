@@ -49,8 +49,8 @@ class TrialMaker {
   /// @throws UserError where this problem cannot be tuned at all
   virtual void check() const {}
 
-  /// Whether a reference says what is right. Else the outputs of candidates are held against the
-  /// default's.
+  /// Whether a reference says what is right. Otherwise the outputs of candidates are compared with
+  /// the default's.
   virtual bool has_reference() const noexcept = 0;
 
   /// Whether a candidate may be faster another time, though nothing was changed: so no search among

@@ -83,7 +83,7 @@ inline bool is_measured_anew(const TuneResult& result) {
   return !result.from_store && result.winner().status == CandidateStatus::measured;
 }
 
-/// Of a result that is the answer to what was asked.
+/// The ending of a result that is the answer to what was asked.
 /// @param may_measure whether candidates were verified; otherwise what is on record or was agreed
 /// on is all there is
 Ending ending_of(const TuneResult& result, bool may_measure);
@@ -96,7 +96,7 @@ struct TuneOutcome {
   /// What this run has compiled to be measured: configs, and the keys' digests.
   std::vector<std::pair<Values, Digest>> compiled{};
   Ending ending = Ending::winner;
-  bool finals_begun = false;  ///< the search is over, but for them
+  bool finals_begun = false;  ///< the search is over except for them
 };
 
 /// Tunes one bucketed problem. The untuned config is measured first, then the default, which stays

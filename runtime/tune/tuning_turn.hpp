@@ -28,7 +28,7 @@ class TuningTurn {
     /// thread.
     lent
   };
-  /// Of a turn that is lent, before it is; three times the longest piece of work, if that is more.
+  /// A turn is lent after this, or after three times the longest piece of work, if that is more.
   static constexpr std::chrono::milliseconds kPatience{1000};
 
   /// Gives the turn back at its end, on the thread that took it.

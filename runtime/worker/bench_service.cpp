@@ -115,7 +115,7 @@ class Desk {
       };
   }
 
-  /// Judged in the program, which asks for them by this text.
+  /// Keeps outputs that the program judges. It asks for them by the text that this returns.
   std::string keep_outputs(std::size_t draw, const TrialData& trial, std::span<void* const> got) {
     auto& kept = outputs_[draw];
     kept.assign(got.size(), {});

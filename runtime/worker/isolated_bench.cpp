@@ -251,8 +251,8 @@ Verdict IsolatedBench::State::judge(std::size_t draw, const std::string& name) {
   return judged.emplace(key, std::move(verdict)).first->second;
 }
 
-/// A launch has defined what is right: workers after this one must know it, too, and the program's
-/// check.
+/// Takes what a launch has defined as right: later workers must know it, too, and so must the
+/// program's check.
 void IsolatedBench::State::take_definition(std::size_t draw) {
   TrialData& trial = *draws[draw].trial;
   const auto& places = data.places()[draw];

@@ -14,7 +14,7 @@
 
 namespace kiln::runtime {
 
-/// `asked`, else what $KILN_ISOLATION says. @throws UserError when that is none of its values
+/// `asked`, else what $KILN_ISOLATION says. @throws UserError when that is not one of its values
 Isolation isolation_mode(std::optional<Isolation> asked);
 
 struct WorkerOptions {

@@ -26,7 +26,7 @@ constexpr int kStarts = 3;
 constexpr double kPause = 0.1;  ///< seconds, between them
 constexpr std::uint64_t kLeastMemory = std::uint64_t{256} << 20,
                         kUsualMemory = std::uint64_t{2} << 30;
-/// Trials that ended a worker, but not the next one. After so many there is no other worker: a
+/// Trials that ended a worker, but not the next one. After this many there is no other worker: a
 /// tuning must end, whatever kills its workers.
 constexpr std::size_t kMostExcused = 50;
 /// Seconds: for what should have been answered before.
@@ -299,7 +299,7 @@ std::vector<std::byte> WorkerLink::send_for(const WorkerRig& rig, Ask what,
   return send(what, all);
 }
 
-/// Nobody else's launches can have damaged the worker.
+/// Whether no other rig was launched there, which could have damaged the worker.
 bool WorkerLink::alone(const WorkerRig& rig) const {
   return launched_.empty() || (launched_.size() == 1 && launched_.contains(rig.number));
 }
@@ -346,7 +346,7 @@ void WorkerLink::blame(const WorkerEnd& end) const {
                      format("it did not end within {:.3g} s while {}",
                             step_.at() ? step_seconds_ : allowed_.seconds, when));
   const std::string why = format("while {}, its worker {}", when, end.what());
-  // Where the machine had more to spare, it might have ended.
+  // If the machine had more memory to spare, the trial might have succeeded.
   if (end.how() == How::too_large && scarce_)
     throw OutOfMemory(why + ", because the machine has little to spare now");
   throw TrialFault(status_after(end.how()), why);

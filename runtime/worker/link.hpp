@@ -79,7 +79,7 @@ class WorkerLink {
   }
 
   /// Where the worker works in step (WorkerSetup::in_step): one that ends is not replaced, and a
-  /// trial does not run again. What becomes of both, all ranks decide.
+  /// trial does not run again. All ranks together decide what happens to either.
   ///
   /// Ends the worker, and starts another. `give_up`: called when that has ended, or is late,
   /// because others wait for it. `given_up`: whether a rank has called that; then nothing is
@@ -89,8 +89,8 @@ class WorkerLink {
   void end_group() noexcept { worker_.reset(); }
   /// Seconds that it has to answer once its kernels need not wait for others any more.
   static constexpr double kGrace = 2;
-  /// All that is asked from now on must be answered in so many seconds. Once they are over,
-  /// `give_up` is called, and the worker has kGrace.
+  /// All that is asked from now on must be answered within `seconds`. Once they are over, `give_up`
+  /// is called, and the worker has kGrace more.
   void begin_step(double seconds);
   /// Asks for what is done about its symmetric memory. @throws WorkerEnd; EnvironmentError with the
   /// worker's words
@@ -102,7 +102,7 @@ class WorkerLink {
   double data_seconds() const;
   /// Seconds that renew() takes at most.
   double renewal_seconds() const;
-  /// The program has taken so many seconds of the step for itself.
+  /// The program itself has taken this many seconds of the step.
   void put_off_step(double seconds);
 
   void forget_recording(WorkerRig& rig);

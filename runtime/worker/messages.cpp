@@ -163,19 +163,46 @@ WorkerGreeting WorkerGreeting::unpack(std::span<const std::byte> bytes) {
 }
 
 void put_trial(FieldWriter& fields, const Trial& trial) {
-  const auto& binary = *std::get<std::shared_ptr<const codegen::Binary>>(trial.code);
-  fields.bytes(codegen::serialize(binary));
+  if (const auto* called = std::get_if<Implementation>(&trial.code)) {
+    fields.integer(1).text(called->name);
+    put_list(fields, called->config);
+    fields.text(called->text).integer(called->recordable ? 1 : 0);
+  } else {
+    const auto& binary = *std::get<std::shared_ptr<const codegen::Binary>>(trial.code);
+    fields.integer(0).bytes(codegen::serialize(binary));
+  }
   put_plan(fields, trial.plan);
   put_variables(fields, trial.variables);
   fields.integer(trial.further.size());
   for (const Trial::Draw& draw : trial.further) put_variables(fields, draw.variables);
 }
 
-Trial get_trial(FieldReader& fields) {
+namespace {
+
+Implementation get_implementation(FieldReader& fields) {
+  Implementation called;
+  called.name = fields.text();
+  called.config = get_list<std::int64_t>(fields);
+  called.text = fields.text();
+  called.recordable = fields.integer() != 0;
+  return called;
+}
+
+std::shared_ptr<const codegen::Binary> get_binary(FieldReader& fields) {
   const auto bytes = fields.bytes();
   auto binary = codegen::parse_binary(std::vector<std::byte>(bytes.begin(), bytes.end()));
   if (!binary) throw BrokenFrame("a binary that is damaged");
-  Trial trial{.code = std::make_shared<const codegen::Binary>(*std::move(binary))};
+  return std::make_shared<const codegen::Binary>(*std::move(binary));
+}
+
+}  // namespace
+
+Trial get_trial(FieldReader& fields) {
+  Trial trial;
+  if (fields.integer() != 0)
+    trial.code = get_implementation(fields);
+  else
+    trial.code = get_binary(fields);
   trial.plan = get_plan(fields);
   trial.variables = get_variables(fields);
   for (std::uint64_t left = get_count(fields); left > 0; --left)

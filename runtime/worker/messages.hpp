@@ -49,7 +49,7 @@ struct WorkerDevice {
 /// known; inputs have no such place.
 struct ArgumentPlace {
   std::uint64_t given = 0, expected = 0;
-  /// Of WorkerSetup::groups: the argument is that place of it. -1: it holds what is given.
+  /// The group (WorkerSetup::groups) of which the argument is a place; -1: it holds what is given.
   int group = -1;
   PeerPlace in_group{};
 };

@@ -359,7 +359,7 @@ Candidate WorkerGroup::measure(IsolatedBench* bench, const Trial* trial, const R
     Said agreed = agree(get_ready(bench, trial, why, rig), loading);
     const bool ready = agreed.ok();
     if (ready) {
-      // The time of the programs' own checks is none of the candidate's.
+      // The time of the programs' own checks does not count as the candidate's.
       const double checks = bench->checks() ? longest_.make : 0;
       agreed = agree(launch(*bench, *rig, trial->timing, candidate),
                      longest_.candidate + WorkerLink::kGrace + checks);

@@ -9,8 +9,8 @@ struct Fp8Scale {
   float scale, factor;  // the factor is 1 / scale
 };
 
-/// fp8_scale(most) of quantize.hpp. What divisions are made of, without their branches: neither
-/// quotient is close to the least or the largest float, so these are the same bits.
+/// fp8_scale(most) of quantize.hpp. Computes the quotients as divisions do, without their branches:
+/// neither is close to the least or the largest float, so the bits are the same.
 __device__ inline Fp8Scale fp8_scale_of(float most) {
   constexpr float kLeast = 1.17549435e-38f;
 #ifdef KILN_HOST_TARGET

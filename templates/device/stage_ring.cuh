@@ -6,7 +6,7 @@
 //   for (;;) {
 //     const unsigned char* data = ring.wait();
 //     // the team reads, computes, and meets
-//     if (leads) ring.fill(copies...);
+//     if (leads) ring.fill(ring.stage(), bytes, copy);
 //     ring.next();
 //   }
 #pragma once
@@ -34,8 +34,8 @@ class StageRing {
   /// The leader: begins to fill a stage that was never filled, or whose values all threads of the
   /// team have used before they met. To have read them is not enough: a load may still wait for its
   /// turn when its thread comes to a barrier, and the copy does not. `copy(memory, barrier)` starts
-  /// copies of `bytes` bytes in all. What the leader wrote to shared memory before is visible to the
-  /// threads that have waited for the stage.
+  /// copies of `bytes` bytes in all. What the leader wrote to shared memory before is visible to
+  /// the threads that have waited for the stage.
   template <class Copy>
   __device__ void fill(int stage, unsigned bytes, Copy copy) {
     landed_[stage].arrive_expect(bytes);

@@ -1,4 +1,5 @@
-// What host halves of gated kernels know of an activation of kiln/epilogue.hpp, or of one like those.
+// What host halves of gated kernels know of an activation of kiln/epilogue.hpp, or of one like
+// those.
 #pragma once
 
 #include "kiln/epilogue.hpp"

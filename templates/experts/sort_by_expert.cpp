@@ -18,7 +18,7 @@ namespace kiln::templates {
 namespace {
 
 constexpr std::int64_t kMostChoices = 2147483647;
-/// Of dynamic shared memory, beside which the sums of a block's warps fit into 48 KiB.
+/// Bytes of dynamic shared memory that leave room in 48 KiB for the sums of a block's warps.
 constexpr unsigned kMostCounterBytes = 48 * 1024 - 32 * sizeof(int);
 constexpr SortByExpert kSortDefault{.block = 512, .items = 4, .blocks = 16};
 /// A thread takes turns with the others of its block.
@@ -48,7 +48,7 @@ constexpr Space<SortByExpert, SortByExpertProblem> sort_space() {
       .checked();
 }
 
-/// One block where it is soon done, and no more warps than have room for their counters.
+/// One block if there are few choices, and no more warps than have room for their counters.
 std::optional<SortByExpert> sort_default(const SortByExpertProblem& p, const DeviceLimits& d) {
   SortByExpert c = d.on_host() ? kSortHostDefault : kSortDefault;
   const unsigned choices = p.choices();
@@ -121,8 +121,8 @@ void sort_reference(int* ends, int* tokens, int* places, const int* choices, int
   }
 }
 
-/// On the host: nanoseconds, of which a choice's match takes most, because lanes take turns at it. A
-/// GPU is left to the general model.
+/// On the host: nanoseconds, of which a choice's match takes most, because lanes take turns at it.
+/// A GPU is left to the general model.
 double sort_cost(const SortByExpert& c, const SortByExpertProblem& p, const DeviceLimits& d) {
   if (!d.on_host()) return std::numeric_limits<double>::quiet_NaN();
   const double blocks = c.grid(p.choices()), warps = blocks * c.warps();

@@ -33,7 +33,7 @@
 
 namespace kiln::templates {
 
-/// Blocks of up to two warps have counters for so many.
+/// The most experts: blocks of up to two warps have counters for this many.
 inline constexpr int kMostExperts = 4096;
 
 struct SortByExpert {
@@ -53,7 +53,7 @@ struct SortByExpert {
     const auto of_blocks = static_cast<unsigned>(blocks), threads = static_cast<unsigned>(block);
     return ((choices + of_blocks - 1) / of_blocks + threads - 1) / threads * threads;
   }
-  /// One block at least, which writes the ends.
+  /// At least one block, because a block writes the ends.
   constexpr unsigned grid(unsigned choices) const {
     return choices == 0 ? 1 : (choices + chunk(choices) - 1) / chunk(choices);
   }

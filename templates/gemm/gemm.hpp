@@ -161,7 +161,7 @@ struct Gemm {
   }
   /// Slices that are being copied while one is multiplied. wgmma still reads the one before it.
   constexpr int ahead() const { return body == GemmBody::wgmma ? stages - 2 : stages - 1; }
-  /// Of one operand in a slice. Of one that lies across, mma keeps block_k rows along m or n,
+  /// Elements of one operand in a slice. If it lies across, mma keeps block_k rows along m or n,
   /// padded, and simt transposes it.
   constexpr int operand_elements(int rows, bool across) const {
     return across && body == GemmBody::mma ? block_k * (rows + vector) : rows * row_stride();

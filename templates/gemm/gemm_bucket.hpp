@@ -22,8 +22,8 @@ void check_blocks(const GemmProblem& p) {
                     ", and scales of blocks need a multiple of " + std::to_string(kScaleBlock));
 }
 
-/// The problem that is tuned: counts of rows and batches grow to the next bucket. Of A [k][m]
-/// without gaps, m is its leading dimension, too: what tensor maps cannot have stays as it is.
+/// The problem that is tuned: counts of rows and batches grow to the next bucket. If A is [k][m]
+/// without gaps, m is also its leading dimension: an m that tensor maps cannot have stays as it is.
 template <class T, GemmTranspose op>
 GemmProblem tuned_as(const GemmProblem& p) {
   check_sizes(gemm_shape<op>(p).general());

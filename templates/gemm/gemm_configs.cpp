@@ -81,8 +81,8 @@ struct Tile {
   int block_m, tile_m, block_n;
 };
 
-// What has won for some shape on an H200, and its neighbours. Wider lists cost compiles, and the
-// cost model knows less of what was never near the best.
+// Tiles that have won for some shape on an H200, and their neighbours. Wider lists cost compiles,
+// and the cost model is worse for tiles that were never near the best.
 constexpr Tile kTurns[] = {{128, 128, 80},  {128, 128, 96},  {128, 128, 112}, {128, 128, 128},
                            {128, 128, 144}, {128, 128, 160}, {128, 128, 176}, {128, 128, 192},
                            {64, 64, 96},    {64, 64, 128},   {64, 64, 160}};
@@ -92,7 +92,7 @@ constexpr Tile kTogether[] = {{64, 64, 32},    {64, 64, 64},    {64, 64, 96},   
                               {128, 64, 240},  {128, 64, 256},  {192, 64, 112}, {192, 64, 128},
                               {192, 64, 144},  {192, 64, 176},  {256, 128, 96}, {256, 128, 112},
                               {256, 128, 128}, {256, 128, 160}, {256, 128, 176}};
-// Where sums in float and those of the tensor cores share the registers.
+// For exact sums: sums in float and those of the tensor cores share the registers.
 constexpr Tile kExactTurns[] = {{64, 64, 192}, {64, 64, 208}};
 constexpr Tile kWide = {64, 64, 256};
 constexpr Tile kSwapped[] = {{64, 64, 0}, {128, 64, 0}, {128, 128, 0}, {256, 128, 0}};

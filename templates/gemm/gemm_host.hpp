@@ -85,12 +85,12 @@ inline WorkspaceSize gemm_workspace(const Gemm& c, const GemmShape<true>& p) {
   const auto tiles = tiles_of(c, p);
   return {.bytes = tiles * c.tma().tile_scratch(), .semaphores = c.later ? 0 : tiles};
 }
-/// Of the step that adds the sums of parts.
+/// The launch of the step that adds the sums of parts.
 inline Launch gemm_add_launch(const Gemm& c, const GemmShape<true>& p) {
   return {{c.tma().add_grid(tiles_of(c, p))}, {GemmTma::kAddThreads}};
 }
 
-/// Sums of k products in another order, then a unit in the last place of T either way.
+/// Allows k products to be summed in another order, and then a unit in the last place of T.
 template <class T>
 inline constexpr Tolerance kGemmTolerance{.relative = 1e-4, .absolute = 1e-3};
 template <>

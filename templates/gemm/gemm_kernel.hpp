@@ -10,7 +10,7 @@
 //   auto fused = runtime.tuned(gemm_kernel<kiln::bfloat16, GemmTranspose::nn, BiasGelu>());
 //   fused(stream, c, a, b, m, n, k, bias);
 //   auto leaky = runtime.tuned(
-//       gemm_kernel<float, GemmTranspose::nt, LeakyRelu>("/path/to/leaky_relu.hpp"));
+//       gemm_kernel<kiln::bfloat16, GemmTranspose::nt, LeakyRelu>("/path/to/leaky_relu.hpp"));
 //   leaky(stream, c, a, b, m, n, k, 0.01f);
 //
 // With leading dimensions, and with batches of matrices at equal strides:
@@ -50,7 +50,7 @@ Kernel<Gemm, Problem, void()> gemm_base();
 struct GemmBlockScales {
   const float* a;
   const float* b;
-  int rows = 0;  ///< that those of A are for; 0: as many as the product has
+  int rows = 0;  ///< of the product that A's scales are for; 0: all
 };
 
 /// `count` sums of a batch's row, from `column` on. Called by several threads.
@@ -77,7 +77,7 @@ struct GemmSizes<GemmStridedProblem> {
   using Type = Parameters<int, int, int, I, I, I, int, I, I, I>;
 };
 
-/// As the compiler spells it, which is as kernel compilers read it.
+/// The type's name as this compiler spells it, which kernel compilers can read.
 template <class E>
 std::string epilogue_name() {
   constexpr std::string_view kMark = "E = ";
@@ -153,7 +153,7 @@ KernelDefinition defined(Kernel<Gemm, Problem, void()>&& base, const Shape& shap
   return d;
 }
 
-/// Of an epilogue that begins with BlockScales.
+/// The scales among the arguments of an epilogue that begins with BlockScales.
 template <class... Rest>
 GemmBlockScales block_scales(const float* a, const float* b, const Rest&...) {
   return {a, b};

@@ -102,7 +102,7 @@ struct GemmParameter<epilogue::RowBlocks> : GemmBlocks {
   static GemmArea area(const float* array, const GemmShape<true>& p) {
     return gemm_area(array, rows(p) * scale_leading(p.m), 0, 0, 0);
   }
-  /// Of scales, in all batches that have an A of their own.
+  /// Rows of scales, in all batches that have an A of their own.
   static int rows(const GemmShape<true>& p) {
     return p.k / kScaleBlock * (p.stride_a != 0 ? p.batch : 1);
   }
@@ -115,7 +115,7 @@ struct GemmParameter<epilogue::WeightBlocks> : GemmBlocks {
   static GemmArea area(const float* array, const GemmShape<true>& p) {
     return gemm_area(array, GemmStride{rows(p)} * (p.k / kScaleBlock), 0, 0, 0);
   }
-  /// Of scales, in all batches that have a B of their own.
+  /// Rows of scales, in all batches that have a B of their own.
   static int rows(const GemmShape<true>& p) {
     return scale_blocks(p.n) * (p.stride_b != 0 ? p.batch : 1);
   }

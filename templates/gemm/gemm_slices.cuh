@@ -64,7 +64,7 @@ struct RowsFrom {
   int rows;  // of the operand
   __device__ bool inside(int row) const { return first + row < rows; }
   __device__ long long at(int row) const { return first + row; }
-  /// Of scales of B, also for a row outside of it.
+  /// The block of B's scales that a row belongs to; also for a row outside of B.
   __device__ int scale_block(int row) const {
     return static_cast<int>(inside(row) ? at(row) : rows - 1) / kScaleBlock;
   }
@@ -217,7 +217,7 @@ struct MmaBody {
   }
 
   __device__ void multiply(const T* a, const T* b, const T* /*ahead*/, GemmStride /*leading*/) {
-    // The lane's row in load_matrices. Of a: rows 0-7, then 8-15 at k, then both at k + 8. Of b,
+    // The lane's row in load_matrices. For a: rows 0-7, then 8-15 at k, then both at k + 8. For b,
     // whose rows are C's columns: rows 0-7 at k, then at k + 8, then rows 8-15.
     const int q = lane() / 8, r = lane() % 8;
     a += LayoutA::kKept ? LayoutA::place(warp_m() + q % 2 * 8, q / 2 * 8 + r)

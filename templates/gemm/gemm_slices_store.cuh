@@ -30,7 +30,7 @@ __device__ void store_sums(const float (&sums)[kTiles][4], T* out, const Output&
     }
 }
 
-/// The same, or of pairs of sums what becomes of them.
+/// The same; for pairs of sums it stores what becomes of them.
 template <int kTiles, class T, class Output>
 __device__ void store_results(const float (&sums)[kTiles][4], T* out, const Output& output,
                               long long row, long long column) {

@@ -17,16 +17,16 @@ double starved(double kilobytes, double needed, double weight) {
 }
 
 /// Microseconds in which a tile's sums go to the L2 cache and come back. A multiprocessor moves 64
-/// bytes a clock. All of them add when that is a launch of its own, and one when that is the last
-/// block.
+/// bytes a clock. If a separate launch adds the parts, all multiprocessors do; if the last block
+/// does, one.
 double adding_parts(const GemmTma& c, double tiles, double multiprocessors) {
   constexpr double kFromL2 = 64 * 1550, kLaunch = 3, kFence = 1.5;  // the first: bytes
   const double write = c.block_m * c.block_n * 4 / kFromL2, read = c.parts * write;
   return write + (c.later ? kLaunch + read * tiles / multiprocessors : kFence + read);
 }
 
-/// How much longer products take whose sums are added in float: where a warpgroup cannot multiply
-/// the next slice meanwhile, and no other warpgroup multiplies while it has its turn.
+/// How much longer products take if their sums are added in float, a warpgroup cannot multiply the
+/// next slice meanwhile, and no other warpgroup multiplies during its turn.
 double adding_sums(const GemmTma& c) {
   const bool pingpong = c.schedule == GemmSchedule::pingpong;
   // Calculated: a half takes 256 clocks, and 64 sums of a thread some 130 more until the next one.
@@ -48,8 +48,8 @@ double adding_sums(const GemmTma& c) {
   }
 }
 
-/// How much longer tiles take to be stored in boxes of few columns. What bf16's tiles show of it is
-/// in the other constants.
+/// How much longer it takes to store tiles in boxes of few columns. The other constants contain
+/// what bf16's tiles show of it.
 double narrow_boxes(const GemmTma& c) {
   if (c.element() == 2 || c.swap) return 1;
   return c.store_columns() == 16 ? 1.5 : c.store_columns() == 32 ? 1.2 : 1;

@@ -174,7 +174,7 @@ MmaKernel mma_kernel() {
                     int steps) { return MmaProblem{tiles, steps}; },
       .workload =
           [](const MmaProblem& p, Workload& w) {
-            // Of one sign: sums that stay far from 0 can be compared.
+            // All values have one sign: sums that stay far from 0 can be compared.
             w.output<float>(static_cast<std::size_t>(p.tiles) * 128)
                 .input<bfloat16>(256, {0.5, 1.5})
                 .input<bfloat16>(128, {0.5, 1.5});

@@ -52,7 +52,7 @@ void check(const RopePagedProblem& p) {
            std::to_string(block) + " elements");
 }
 
-/// Counts of tokens share a tuning, and sizes of a model do not.
+/// Different counts of tokens share a tuning; different sizes of a model do not.
 template <class Problem>
 Problem rope_bucket(const Problem& p) {
   check(p);
@@ -213,7 +213,7 @@ UntypedKernel<RopeConfig, Problem> rope_kernel_of(const std::string& name, RopeO
   auto kernel = norm ? rope_kernel_of<kBytes, kTable, true, Problem>(name, order, per_token)
                      : rope_kernel_of<kBytes, kTable, false, Problem>(name, order, per_token);
   kernel.types = {device_name<T>(), device_name<Table>(), device_name<Position>(), name_of(order)};
-  // Where products cancel, their own roundings are left.
+  // If products cancel, their own rounding errors are left.
   kernel.tolerance = {.relative = kRounding<T>, .absolute = 1e-5};
   return kernel;
 }

@@ -91,7 +91,7 @@ struct RopeConfig {
     return head_dim == width && width == 2 * lanes(width) * pairs * vector &&
            all % staged_heads() == 0;
   }
-  /// Of a group's heads, and of the table's row behind them.
+  /// Bytes of a group's heads and of the table's row behind them.
   constexpr unsigned stage_bytes(unsigned row_bytes, unsigned element_bytes) const {
     return static_cast<unsigned>(staged_heads() * width) * element_bytes + row_bytes;
   }
@@ -116,7 +116,7 @@ struct RopeProblem {
   RopeStride q_out_stride, k_out_stride, q_stride, k_stride;
 
   constexpr int heads() const { return q_heads + kv_heads; }
-  /// Of which each is aligned if this is.
+  /// If this is aligned, each of the strides is.
   constexpr RopeStride strides() const { return q_out_stride | k_out_stride | q_stride | k_stride; }
 };
 

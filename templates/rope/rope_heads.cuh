@@ -43,7 +43,7 @@ __device__ int rope_lane_bits(int head_dim) {
   return turns <= 1 ? 0 : turns >= 32 ? 5 : 32 - __clz(static_cast<int>(turns - 1));
 }
 
-/// Of this thread, if it is in block `block`.
+/// This thread's unit of work if it is in block `block`.
 template <RopeConfig c>
 __device__ RopeUnit rope_unit(unsigned block, int tokens, int heads, int head_dim) {
   const int bits = rope_lane_bits<c>(head_dim);
@@ -289,7 +289,7 @@ __device__ void rotate_packs(Heads heads, Found angles, const RopeUnit& unit, un
   angles.locate();
   float cosines[N], sines[N];
   load_angles<c, order>(angles, places[0], cosines, sines);
-  // Those of q and of k: few threads have heads of both.
+  // The weights of q or k are loaded when they change: few threads have heads of both.
   const T* of = nullptr;
   Pack<T, N> weights[2] = {};
   const auto weigh = [&](const T* weight, const RopePlace& place) {

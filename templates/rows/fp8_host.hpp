@@ -14,8 +14,8 @@
 
 namespace kiln::templates {
 
-/// Of kernels whose thread blocks take tiles. More blocks than a launch may have are a problem that
-/// the launch is refused for.
+/// The launch of kernels whose thread blocks take tiles. A launch with more blocks than it may have
+/// is refused.
 inline Launch tile_launch(const RowConfig& c, double blocks) {
   constexpr double kMost = 4294967295.0;
   return {{static_cast<unsigned>(blocks < kMost ? blocks : kMost)},
@@ -81,10 +81,10 @@ struct Fp8Scales {
   std::size_t argument;
 };
 
-/// Why 8-bit floats, which are argument 0, and their scales are not the right ones; empty: they are.
-/// An element within float rounding of the midpoint between two e4m3 numbers may become either. A
-/// kernel that rounds at another place, or differs by a thousandth, does so for many more elements
-/// than `allowed`.
+/// Why 8-bit floats, which are argument 0, and their scales are not the right ones; empty: they
+/// are. An element within float rounding of the midpoint between two e4m3 numbers may become
+/// either. A kernel that rounds at another place, or differs by a thousandth, does so for many more
+/// elements than `allowed`.
 std::string wrong_fp8(const HiddenRows& p, Fp8Scales scales, const NeighboursAllowed& allowed,
                       kiln::detail::HostArguments got, kiln::detail::HostArguments expected);
 

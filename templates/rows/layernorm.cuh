@@ -20,7 +20,7 @@ struct JoinMoments {
   }
 };
 
-/// Of the differences from `origin`.
+/// The sum of the differences from `origin`.
 template <int N, class T>
 __device__ float sum_of(const Pack<T, N>& x, float origin) {
   float sum = 0.0f;

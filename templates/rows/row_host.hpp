@@ -1,5 +1,5 @@
-// What the host halves of the kernels over rows share beside their space: what they are made of, and
-// what references are.
+// What the host halves of the kernels over rows share beside their space: what they are made of,
+// and what references are.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,7 @@ RowKernel<Problem> row_kernel(const std::string& name, const char* file,
   return kernel;
 }
 
-/// Kernel::flops: so many of each element.
+/// Kernel::flops: a fixed number for each element.
 template <class Problem>
 std::function<double(const Problem&)> row_flops(double of_element) {
   return [of_element](const Problem& p) { return of_element * p.rows * p.width(); };

@@ -84,7 +84,7 @@ CrossEntropyKernel<T> cross_entropy_kernel() {
 
 namespace row_detail {
 
-/// Of the kernels whose results are 8-bit floats.
+/// The typed form of kernels whose results are 8-bit floats.
 template <class T>
 QuantizeRowsKernel<T> with_scales(const RowKernel<HiddenRows>& base) {
   return base.typed<QuantizeRowsKernel<T>>([](float8_e4m3*, float*, const T*, int rows,

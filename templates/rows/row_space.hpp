@@ -37,7 +37,7 @@ constexpr int row_registers(const RowUse& use, const RowConfig& c, int element_b
   return others + (c.kept >= 16 ? 60 : 0) + (rows + beside) * of_array;
 }
 
-/// What a GPU runs untuned where it keeps the row, or nothing does.
+/// The config that a GPU runs untuned if it keeps the row, or if no config does.
 template <int bytes, RowUse use>
 constexpr RowConfig row_usual() {
   RowConfig usual{.block = 256,
@@ -50,8 +50,8 @@ constexpr RowConfig row_usual() {
   return usual;
 }
 
-/// Of rows that the usual config keeps: a config of which all blocks are resident at once, where of
-/// the usual one a few come in a second round. A thread keeps no more then than it needs.
+/// For rows that the usual config keeps: a config whose blocks are all resident at once, if some of
+/// the usual config's come in a second round. A thread keeps no more than it needs then.
 template <int bytes, RowUse use>
 std::optional<RowConfig> row_at_once(int rows, int width, const DeviceLimits& d) {
   constexpr RowConfig kUsual = row_usual<bytes, use>();
@@ -152,7 +152,7 @@ constexpr Space<RowConfig, Problem> row_space() {
              });
 }
 
-/// Of rows that a block would read twice, clusters keep all.
+/// Adds clusters, which keep all of a row that a block would read twice.
 template <int bytes, class Problem>
 constexpr Space<RowConfig, Problem> clustered(Space<RowConfig, Problem> space) {
   return space.values(&RowConfig::cluster, {1, 2, 4, 8})

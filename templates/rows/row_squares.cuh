@@ -9,7 +9,7 @@ namespace kiln::templates {
 __device__ inline float rms_scale_of(float sum, int hidden, float eps) {
   return rsqrtf(__fdividef(sum, static_cast<float>(hidden)) + eps);
 }
-/// Of the sum of this thread's squares.
+/// The row's scale; `squares`: the sum of this thread's squares.
 template <RowConfig c>
 __device__ float rms_scale(float squares, int hidden, float eps, unsigned& turn) {
   return rms_scale_of(sum_over_row<c>(squares, turn), hidden, eps);

@@ -210,8 +210,8 @@ KernelDefinition within(KernelDefinition kernel, const Space<Tile, Problem>& typ
 }
 }  // namespace small_detail
 
-/// The kernel, of which nothing is searched but its small space. Its default is that space's, where
-/// the kernel takes it on the device, else its own. The spaces are of 2-byte types: of others a GPU
+/// The kernel, with nothing to search but its small space. Its default is that space's, where the
+/// kernel takes it on the device, else its own. The spaces are of 2-byte types: of others a GPU
 /// takes nearly none of their configs, and what is left is the default.
 /// @throws UserError for a kernel that is none of those above.
 inline KernelDefinition in_small_space(KernelDefinition kernel) {

@@ -257,7 +257,7 @@ def check_serving(folder):
     assert "no other binary of this kernel" in missed.stderr, missed.stderr
     manifest = json.loads(wanted.read_text())
     assert {w["kernel"] for w in manifest["wanted"]} == {"rmsnorm"}, manifest
-    # Of what was prepared the instance is known, of the problem that was met by surprise only the problem.
+    # For prepared problems the instance is known, for the one that was met by surprise only the problem.
     assert {w["problem"]["rows"]: "config" in w for w in manifest["wanted"]} == {1: True, 4: True, 32: False}, manifest
     read_only = engine_in_read_only(folder, lacking, folder / "wanted2.json", code=MISSING)
     if read_only:
@@ -311,7 +311,7 @@ def check_prepare(folder):
 
 
 def check_records(folder):
-    """Of a problem with a tuning record, the winner and the default alone; the record goes along."""
+    """A problem with a tuning record ships only its winner and default, and the record."""
     store = folder / "tuned"
     tuned = answer(KILN, "tune", "rmsnorm", "--problem", "rows=4,hidden=256", "--device", "host", "--evaluations", 4,
                    "--seconds", 20, "--cache-dir", store)

@@ -67,7 +67,7 @@ def main():
         programs = build_engines(project, built, scratch)
         prefix = built.rename(scratch / "elsewhere")
         if reason:
-            print("built, not run:", reason)
+            print("skipped: built, but not run:", reason)
             return 77
         budget, rounds = (BENCH_BUDGET, 4) if bench else (BUDGET, 2)
         stalls = [serve(how, program, prefix, scratch / how, budget, rounds) for how, program in programs.items()]

@@ -159,7 +159,7 @@ def main():
         else:
             print("CMake: skipped: cmake is not installed")
     if reason:
-        print("built, not run:", reason)
+        print("skipped: built, but not run:", reason)
         return 77
     return 0
 

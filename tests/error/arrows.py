@@ -1,7 +1,9 @@
 """Holds cache/, codegen/ and the rooms of runtime/ against the arrows between them, as the linker sees
 them: a room may only need symbols that it, a room that it sees, or none of them defines. (Includes are held
-by include roots; but a public header's function may be defined in any room. So codegen/ may call the keys
-of cache/, and every room those and the spaces of codegen/, whatever it includes.)
+by include roots; but a public header's function may be defined in any room.)
+
+What cache/ and codegen/ define outside of the namespaces kiln::cache and kiln::codegen is of public headers:
+"cache.public" and "codegen.public", which others may see without the rest.
 
   arrows.py NM ROOM=LIBRARY=SEES,... ...
   arrows.py NM --refused ROOM=LIBRARY ROOM=LIBRARY=SEES,... ...
@@ -11,6 +13,8 @@ arrows.
 """
 import subprocess
 import sys
+
+FOLDERS = ("cache", "codegen")
 
 
 def symbols(nm, library):
@@ -42,6 +46,16 @@ def readable(names):
     return subprocess.run(["c++filt"], input="\n".join(names), text=True, capture_output=True).stdout.splitlines()
 
 
+def homes(defined):
+    """Where each symbol is defined: a room, or a folder's own or public part."""
+    home = {}
+    for room, names in defined.items():
+        names = sorted(names)
+        for name, shown in zip(names, readable(names) if room in FOLDERS else names):
+            home[name] = room if room not in FOLDERS or f"kiln::{room}::" in shown else f"{room}.public"
+    return home
+
+
 def against(room, needed, home, sees):
     """The symbols that a room needs although it does not see the rooms that define them."""
     allowed = closure(room, sees)
@@ -57,7 +71,10 @@ def main(nm, *rooms):
         room, library, below = text.split("=")
         sees[room] = [name for name in below.split(",") if name]
         defined[room], needed[room] = symbols(nm, library)
-    home = {name: room for room, names in defined.items() for name in names}
+    for folder in FOLDERS:
+        sees[f"{folder}.public"] = list(sees[folder])
+        sees[folder].append(f"{folder}.public")
+    home = homes(defined)
     broken = 0
     for room, names in needed.items():
         wrong = against(room, names, home, sees)

@@ -100,4 +100,5 @@ def main():
     print(f"{case.name}: refused as expected")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -39,8 +39,8 @@ void make_keys(const fs::path& secret, const fs::path& open) {
   ::chmod(secret.c_str(), 0600);
 }
 
-/// What a release job ships: three instances for a target, and a record. With `wrong` their code is
-/// another, under the right keys.
+/// What a release job ships: three instances for a target, and a record. With `wrong`, other code
+/// lies under the right keys.
 void ship(Trial& trial, const fs::path& bundle, const Target& target, const fs::path& secret = {},
           bool wrong = false) {
   const TemporaryDirectory root;
@@ -139,7 +139,7 @@ void bad_bundles(Trial& trial) {
   longer.push_back(std::byte{0});
   scene.check(longer);
 
-  // Every byte that says something, and of the two tables, which are mostly empty, some.
+  // Every byte that says something, and some bytes of the two tables, which are mostly empty.
   for (std::size_t at = 0; at < whole.size(); at += at < 256 || at > 20'800 ? 1 : 37) {
     trial.next("bit " + std::to_string(at % 8) + " of byte " + std::to_string(at));
     Raw tampered = whole;
@@ -192,7 +192,7 @@ void bad_bundles(Trial& trial) {
     trial.right(scene.compiles(options) == 3, "an unsigned directory was used");
   }
 
-  // Whoever cannot sign cannot make another entry be used, however well all checksums fit.
+  // A forger without the key cannot get another entry used, even if all checksums fit.
   const auto refuse = [&](BundleHeader header, const Raw& rest, const std::string& what) {
     trial.next(what);
     Raw forged = encode(header);

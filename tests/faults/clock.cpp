@@ -17,8 +17,8 @@ namespace {
 long clock_offset = 0;
 }  // namespace
 
-/// Stand before the C library's. What the kernel stamps files with stays as it is, as on a file
-/// server whose clock is another.
+/// These functions replace the C library's. The kernel still stamps files by its own clock, as a
+/// file server with another clock does.
 extern "C" int clock_gettime(clockid_t clock, struct timespec* now) noexcept {
   const long result = ::syscall(SYS_clock_gettime, clock, now);
   if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
@@ -40,7 +40,7 @@ using test::FaultyFileSystem;
 
 constexpr long kHour = 3600;
 
-/// Moves every stamp below by so many seconds.
+/// Moves every stamp below by `seconds`.
 void move_stamps(const fs::path& directory, long seconds) {
   std::vector<fs::path> all{directory};
   for (const auto& item : fs::recursive_directory_iterator(directory)) all.push_back(item.path());
@@ -104,7 +104,7 @@ void clock_moved(Trial& trial) {
           clock_offset = offset;
         live(trial, directory, bystanders);
       });
-      // And back again, for what was written meanwhile.
+      // The clock goes back again, for what was written meanwhile.
       live(trial, directory, bystanders);
     }
 

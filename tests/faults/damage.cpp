@@ -224,7 +224,7 @@ void under_another_name(Trial& trial) {
   trial.next("a binary as a record");
   scene.check_damaged(EntryKind::record, scene.whole(EntryKind::binary));
 
-  // Made so that the name and the digest fit, and only the fields tell.
+  // The entry is made so that the name and the digest fit, and only the fields differ.
   Key liar = other.key(2);
   liar.digest = scene.key(EntryKind::binary).digest;
   trial.next("another binary's fields under this digest");
@@ -285,7 +285,7 @@ void other_formats(Trial& trial) {
   }
   test::write_bytes(test::record_path(directory, record_key), record);
 
-  // What earlier versions wrote, as it was written then: read right, or skipped.
+  // Entries as earlier versions wrote them are read right, or skipped.
   const auto golden = [&](const std::string& file, EntryKind kind) {
     trial.next(file);
     const Raw bytes = kind == EntryKind::binary ? from_hex(text(file)) : text(file);

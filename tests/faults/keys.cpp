@@ -97,7 +97,7 @@ void key_inputs(Trial& trial) {
     program.kernel.source.options = {"-O3", "-DX=1"};
     program.compiler->own_headers = vendor;
   };
-  // Asked of a store that has it and of one whose read-only root has it.
+  // Both a store that has it and one whose read-only root has it are asked.
   StoreOptions rooted = options_for(root.path() / "own");
   rooted.roots = {directory};
 

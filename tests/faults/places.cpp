@@ -20,14 +20,14 @@
 
 namespace {
 
-// What the user database says of this process's user: the test's word, if it has one.
+// What the user database says of this process's user; the test may replace it.
 enum class Database { real, unknown, home };
 Database database = Database::real;
 char home_in_database[512];
 
 }  // namespace
 
-/// Stands before the C library's, for Kiln as well.
+/// Replaces the C library's function, for Kiln as well.
 extern "C" int getpwuid_r(uid_t uid, passwd* entry, char* buffer, size_t size, passwd** result) {
   if (database == Database::real) {
     static const auto real =
@@ -331,7 +331,7 @@ void planted(Trial& trial) {
   const TemporaryDirectory outside;
   const Program pure(options_for("/nonexistent/kiln"));
   const Key key = pure.key(1), record = test::make_key("wanted", "record");
-  // What a follower of links would read: whole entries, of the right key, with wrong content.
+  // What a program that follows links would read: whole entries of the right key, wrong content.
   const fs::path wrong = outside.path() / "wrong.kiln",
                  wrong_record = outside.path() / "wrong.json";
   test::write_bytes(wrong, cache::encode_entry(key, Raw(100)));

@@ -44,7 +44,7 @@ class ReferenceCompiler final : public codegen::Compiler {
   std::function<void()> on_compile;
 };
 
-/// What a program wants. `header_folder`: of shape.hpp, which the kernel then includes.
+/// What a program wants. `header_folder`: the folder of shape.hpp, which the kernel then includes.
 KernelDefinition wanted_kernel(const std::string& header_folder = {});
 
 /// One process's runtime, as far as the store is concerned.

@@ -24,7 +24,7 @@ struct Race {
   std::atomic<int> arrived{0}, compiling{0}, compiles{0}, go{0}, done{0}, stop{0};
 };
 
-/// A binary that proves itself: whose it is, the how manieth, and bytes that follow from both.
+/// A binary that proves itself: whose it is, its number, and bytes that follow from both.
 Raw proven(unsigned key, unsigned seed) {
   Raw bytes = test::make_bytes(2000 + 37 * (seed % 50), 1000 * key + seed);
   for (unsigned i = 0; i < 4; ++i) {
@@ -64,7 +64,7 @@ class Arena {
 
   const Key& rewritten(unsigned i) const { return rewritten_[i]; }
 
-  /// So many more fillers, under keys of `seed`.
+  /// Adds more fillers, under keys of `seed`.
   void fill(unsigned seed) const {
     for (unsigned i = 0; i < kFillers; ++i) {
       const Key key = make_key("f" + std::to_string(seed) + "." + std::to_string(i));
@@ -80,7 +80,7 @@ class Arena {
   void look_oldest(unsigned i) const {
     set_used(test::binary_path(directory_, rewritten_[i]), 100);
   }
-  /// Puts it, and sees it there: nobody has a reason to evict the newest.
+  /// Puts an entry and checks that it is there: nothing evicts the newest entry.
   void rewrite(Trial& trial, unsigned i, unsigned seed) const {
     cache::Store store(options_for(directory_), std::make_shared<FaultyFileSystem>());
     look_oldest(i);
@@ -95,14 +95,14 @@ class Arena {
     }
     trial.kept(false, "the evictor took what had just been put");
   }
-  /// Of every entry there is, found means right.
+  /// Every entry that is found must be right.
   void read(Trial& trial, cache::Store& store) const {
     for (unsigned i = 0; i < kRewritten; ++i)
       if (const auto found = store.find(rewritten_[i]))
         trial.right(proves_itself(i, *found), "a torn entry was read");
     trial.right(store.stats().damaged == 0, "a reader saw a damaged entry");
   }
-  /// The same of the fillers, without using them: that would make them young.
+  /// The same for the fillers, without using them, which would make them young.
   void read_fillers(Trial& trial, unsigned seed) const {
     for (unsigned i = 0; i < kFillers; ++i) {
       const Key key = make_key("f" + std::to_string(seed) + "." + std::to_string(i));
@@ -145,7 +145,7 @@ fs::path lock_path(const fs::path& directory, const Key& key) {
 void many_on_one_cold_key(Trial& trial) {
   constexpr int kProcesses = 32;
   for (int round = 0; round < 12; ++round) {
-    const bool slow = round < 4;  // else some come to ask just as it is published
+    const bool slow = round < 4;  // otherwise some would ask just as it is published
     trial.next(
         std::to_string(kProcesses) + " processes, " + (slow ? "slow" : "quick") + " compiler",
         milliseconds(30'000));
@@ -357,7 +357,7 @@ void lock_holder_gone(Trial& trial) {
 }
 
 void evictor_against_others(Trial& trial) {
-  // First at every step of the evictor, one at a time.
+  // The first part does so at every step of the evictor, one at a time.
   const auto arena_with = [](const fs::path& directory) {
     Arena arena(directory);
     cache::Store store(options_for(directory), std::make_shared<FaultyFileSystem>());

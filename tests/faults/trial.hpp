@@ -56,8 +56,8 @@ struct Tally {
 /// Thrown by Trial::skip.
 struct Skipped {};
 
-/// Of one fault. All of it may be called in any of the fault's processes and threads, next() in one
-/// at a time.
+/// The trials of one fault. All functions may be called in any of the fault's processes and
+/// threads, next() in one at a time.
 class Trial {
  public:
   Trial(int number, Tally& tally, double seconds);
@@ -66,14 +66,14 @@ class Trial {
   /// (times $KILN_TIMEOUT_FACTOR) is killed and counts as a hang.
   void next(const std::string& what, milliseconds deadline = milliseconds(10'000));
 
-  /// There was progress: the case's deadline begins anew. For long cases, so that a slow machine is
+  /// Reports progress: the case's deadline begins anew. For long cases, so that a slow machine is
   /// not taken for a hang.
   void progress();
 
   bool right(bool holds, const std::string& what);
   bool kept(bool holds, const std::string& what);
 
-  /// Ends the fault: it cannot be tried here.
+  /// Ends the fault, which cannot be tried here.
   [[noreturn]] void skip(const std::string& why);
   /// Says which of its cases cannot be tried here, and why.
   void without(const std::string& what);

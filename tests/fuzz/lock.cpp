@@ -1,4 +1,4 @@
-// Lock files: what others have written there decides only whether somebody waits.
+// Lock files: what other programs have written there decides only whether a process waits.
 #include <filesystem>
 #include <fstream>
 #include <string>

@@ -15,8 +15,8 @@
 
 namespace kiln::test {
 
-/// The GPUs that are there, at most eight, a rank each. Their contexts stay until the program ends: making one takes longer
-/// than most rounds do.
+/// The GPUs that are there, at most eight, a rank each. Their contexts stay until the program ends:
+/// making one takes longer than most rounds do.
 inline std::vector<std::string> gpus() {
   static const runtime::CudaProbe cuda = runtime::probe_cuda();
   static const auto kept = [] {
@@ -65,7 +65,7 @@ inline const std::vector<PeerGemm> kExpertCombines{
 
 }  // namespace peer_configs
 
-/// What a program's cases compile, each once for all ranks and cases.
+/// The kernels that a program's cases compile, each once for all ranks and cases.
 inline const std::filesystem::path& store_of_program() {
   static const TemporaryDirectory folder;
   static const std::filesystem::path store = folder.path() / "store";

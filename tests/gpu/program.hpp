@@ -72,7 +72,7 @@ __global__ void twice(float* y, const float* x, int n) {
   return k;
 }
 
-/// So many problems of the shipped RMSNorm in floats, of 64 rows.
+/// `problems` problems of the shipped RMSNorm in floats, of 64 rows.
 inline Manifest norms(const Runtime& runtime, int problems) {
   Manifest manifest;
   for (int i = 1; i <= problems; ++i)
@@ -128,7 +128,7 @@ struct Arrays {
   void launch(const DynamicTuned& handle, Stream stream) const {
     handle(stream, {n()}, y.data(), static_cast<const float*>(x.data()), n());
   }
-  /// With the untuned config, which is loaded for that.
+  /// Launches with the untuned config, which is loaded for that.
   void launch_in_a_region(const DynamicTuned& handle, Stream stream) const {
     Region production;
     production(handle, stream, Values{n()}, y.data(), static_cast<const float*>(x.data()), n());

@@ -70,7 +70,7 @@ taken_ports, port_lock = set(), threading.Lock()
 
 
 def free_port():
-    """One that no other case of this run has been given."""
+    """A port that no other case of this run has been given."""
     while True:
         with socket.socket() as s, port_lock:
             s.bind(("127.0.0.1", 0))

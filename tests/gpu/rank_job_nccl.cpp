@@ -206,7 +206,7 @@ std::string work(Communicator& c) {
   return what == "loop" ? loop(c) : what == "agree" ? agreement(c) : collectives(c);
 }
 
-/// As an engine does: a communicator and a stream of its own, lent to Kiln.
+/// Does as an engine does: it lends a communicator and a stream of its own to Kiln.
 std::string with_engine(bool blocking) {
   const NcclProbe probe = open_nccl();
   expect(probe.table != nullptr, probe.reason);

@@ -81,7 +81,7 @@ TEST_CASE("the default stream beside a capture is left alone", "[gpu][capture]")
   Arrays a(gpu, kN);
   a.launch_in_a_region(handle, program.stream);
   program.wait();
-  // A stream that waits for the default stream, which therefore must not be used now.
+  // This stream waits for the default stream, so the default stream must not be used now.
   CUstream blocking = nullptr;
   REQUIRE(program.driver->StreamCreate(&blocking, CU_STREAM_DEFAULT) == CUDA_SUCCESS);
   REQUIRE(program.driver->StreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_RELAXED) ==

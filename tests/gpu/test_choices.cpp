@@ -34,7 +34,7 @@ RuntimeOptions choosing_on(const std::filesystem::path& folder) {
   return options;
 }
 
-/// Numbers of both signs that repeat after so many that no tile sees them twice.
+/// Numbers of both signs whose period is so long that no tile sees one twice.
 std::vector<bfloat16> numbers(std::size_t count) {
   constexpr std::size_t kPeriod = 65521;
   std::vector<bfloat16> all(count);

@@ -1,4 +1,4 @@
-// Kernels that write what they may not, on real hardware: they are out, and the right ones are not.
+// Kernels that write where they must not, on real hardware: they are rejected, right ones are not.
 #include <algorithm>
 #include <string>
 

@@ -26,8 +26,8 @@ namespace {
 
 constexpr int kElements = 1000;
 constexpr double kMicro = 1e-6;
-constexpr int kWrong = 20;  ///< the fastest waits so many microseconds, and adds two
-/// Of a kernel that waits 100 us or more; nothing that events add is as much.
+constexpr int kWrong = 20;  ///< microseconds that the fastest waits; it adds two
+/// Slack for a kernel that waits 100 us or more; events add less than this.
 constexpr double kSlack = 40 * kMicro;
 
 /// Waits MICROS + more microseconds, then y[i] += 1.
@@ -203,7 +203,7 @@ TEST_CASE("a function that launches is timed by the device, and undone", "[gpu][
       .problem = [](float*, int n) { return WaitProblem{n}; },
   };
   function.graph_replay = graph;
-  if (!graph) {  // what is put back before each call cannot be replayed
+  if (!graph) {  // data that are restored before each call cannot be replayed
     function.snapshot = [&](Stream stream, float*, int) {
       gpu.synchronize(stream);
       return [&y, kept = y.download()](Stream) { y.upload(kept); };

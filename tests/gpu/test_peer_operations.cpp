@@ -74,7 +74,7 @@ std::vector<Turns<T>> everything(int m, int n, int k) {
   return all;
 }
 
-/// What each round gives when it is launched by itself, of each operation.
+/// What each round of each operation gives when it is launched by itself.
 using Eager = std::vector<std::array<std::vector<T>, RepeatedOperation<T>::kRounds>>;
 
 Eager eager_results(const Runtime& runtime, const SymmetricMemory& memory,
@@ -120,7 +120,7 @@ std::string check_graphs(const Turns<T>& work, int replays) {
             --replay;
             own.wait();
           });
-          // Rows that are no expert's have no meaning; all others are exact.
+          // Rows that belong to no expert have no meaning; all others are exact.
           const auto round = std::size_t(replay % RepeatedOperation<T>::kRounds);
           for (std::size_t i = 0; i < turns.size(); ++i)
             findings.check(same_bytes(turns[i].result(), eager[i][round]) ||
@@ -204,7 +204,7 @@ TEST_CASE("two operations of ranks are on their way at once", "[gpu][symmetric][
     CHECK(check_two_streams(one, other, rounds, swapped) == "");
     ++pairs;
   };
-  // Launches of several steps, of which only small ones wait: whatever the order.
+  // Launches of several steps, only small ones of which wait, in any order.
   check(gemms[0], gemms[1], true);
   check(experts[1], gemms[0], true);
   check(gemms[2], gemms[7]);

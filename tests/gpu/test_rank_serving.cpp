@@ -22,7 +22,7 @@ RankEnds threads(int ranks) {
   return ends;
 }
 
-/// NCCL's, of ranks that are threads. What they throw is in `thrown`.
+/// NCCL's ends of ranks that are threads. What they throw is in `thrown`.
 RankEnds over_nccl(int ranks, std::string& thrown) {
   const RankEnds meet = threads(ranks);
   RankEnds ends(static_cast<std::size_t>(ranks));

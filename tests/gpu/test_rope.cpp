@@ -44,7 +44,7 @@ kiln::Runtime untuned() {
 
 constexpr int kTokens = 37, kQ = 6, kKv = 2, kMaxPosition = 100, kBlocks = 7, kBlock = 8;
 
-/// Of all tokens, with some that are nowhere.
+/// Places of all tokens, some of which are out of range.
 std::vector<std::int64_t> strewn(int below) {
   constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max();
   std::vector<std::int64_t> values;
@@ -65,7 +65,7 @@ void check_in_place(RopeOrder order, int width, int rotary, int gap) {
   const RopeStride row = (kQ + 2 * kKv) * width + gap, block = kBlock * kKv * width + gap;
   auto qkv = drawn<T>(static_cast<std::size_t>(kTokens * row), 1);
   auto k_cache = drawn<T>(static_cast<std::size_t>(kBlocks * block), 2), v_cache = k_cache;
-  // A row behind the last position's is no NaN.
+  // The row behind the last position's is not NaN.
   const auto table = drawn<float>(static_cast<std::size_t>((kMaxPosition + 1) * rotary), 3);
   const auto weight = drawn<T>(static_cast<std::size_t>(width), 4);
   const auto positions = strewn(kMaxPosition), slots = strewn(kBlocks * kBlock);

@@ -82,7 +82,7 @@ class HostWords {
   HostWords(const HostWords&) = delete;
   HostWords& operator=(const HostWords&) = delete;
 
-  /// As kernels see it: addresses are the same on both sides.
+  /// The address is the same for kernels and for the host.
   int* data() const { return words_; }
   int get(Word word) const { return std::atomic_ref(words_[word]).load(); }
   void set(Word word, int value) const { std::atomic_ref(words_[word]).store(value); }
@@ -144,7 +144,7 @@ constexpr double kOneSample = 100e-6;
 constexpr double kNoise = 20e-6;
 constexpr int kProblems = 40;
 
-/// What this share of the values do not exceed.
+/// The value that this share of the values do not exceed.
 double within(std::vector<double> values, double share) {
   std::ranges::sort(values);
   return values.at(
@@ -174,7 +174,7 @@ std::uint64_t measured_candidates(const Runtime& gpu) {
   return found == candidates.end() ? 0 : found->second;
 }
 
-/// Launches 1,000 times a second for so long, while the background has other problems to tune or
+/// Launches 1,000 times a second for `seconds`, while the background has other problems to tune or
 /// none.
 Load serve(const Program& program, RuntimeOptions options, bool others, double seconds) {
   options.mode = Mode::background;
@@ -275,7 +275,7 @@ TEST_CASE("a kernel that waits for the host sees its flag at once while Kiln wor
     spin(program.stream, words.data(), static_cast<const int*>(go.data()), kMostSpinning);
     REQUIRE(words.wait_for(HostWords::started));
   };
-  // What is launched for the first time may have to be loaded, which is not what is looked at.
+  // A first launch may have to load its kernel, which is not what this test looks at.
   REQUIRE(set_go(0, other) == CUDA_SUCCESS);
   launch();
   words.set(HostWords::go, 1);

@@ -68,7 +68,7 @@ struct Tenant {
   }
 };
 
-/// y = 2 x by way of so many MiB of scratch.
+/// y = 2 x by way of `scratch` MiB of scratch.
 KernelDefinition twice_by_scratch() {
   KernelDefinition k = twice();
   k.name = "twice_by_scratch";
@@ -118,7 +118,7 @@ TEST_CASE("a tuning leaves the program its memory", "[gpu][serving][slow]") {
   const auto kernel = templates::gemm_kernel<bfloat16>();
   const auto gemm = gpu.tuned(kernel);
   const auto by_scratch = gpu.tuned(twice_by_scratch());
-  // The driver takes now what it takes once.
+  // The driver takes now the memory that it takes only once.
   gemm.tune({256, 256, 256}, {.max_evaluations = 4});
   const auto taken = take_all_but(program, kLeft);
   const std::size_t there = free_bytes(*program.driver);

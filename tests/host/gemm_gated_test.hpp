@@ -62,7 +62,7 @@ inline HostTensorMap weights_map(const GemmTma& c, HostElement type, const void*
 }
 
 /// Quarters with scales of powers of two: those of rows, or of blocks. All products with ReLU are
-/// exact. Weights that are nobody's are `others`.
+/// exact. Weights that belong to no column are `others`.
 struct GatedFp8Operands {
   GatedFp8Operands(bool blocks, bool stacked, int m, int n, int k, float others)
       : a(quarters(std::size_t(m) * std::size_t(k), 3)),
@@ -127,7 +127,7 @@ class GatedFp8Results {
   std::uint8_t* q() { return q_; }
   float* scales() { return scales_.data() + kMargin; }
 
-  /// Whether they are those of v, by scales of blocks or by kGiven, and nothing else was written.
+  /// Whether the results are those of v, by scales of blocks or kGiven, with nothing else written.
   void check(const std::vector<float>& v, bool blocks) {
     std::vector<float> want_scales(scales_.size(), kPoison);
     std::size_t wrong = 0;

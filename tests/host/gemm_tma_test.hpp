@@ -19,7 +19,7 @@ using kiln::templates::GemmSchedule;
 using kiln::templates::GemmTma;
 using kiln::templates::GemmTranspose;
 
-/// As kernels are instantiated with it.
+/// The text with which kernels are instantiated.
 inline std::string text_of(const GemmTma& c) {
   const auto flag = [](bool b) { return std::string(b ? "true" : "false"); };
   std::string text = "kiln::templates::GemmTma{kiln::templates::";

@@ -1,4 +1,4 @@
-// One process's tuner on the host, without a store, whose worker is as a test asks.
+// A tuner of one process on the host, without a store, with the worker that a test asks for.
 #pragma once
 
 #include <memory>
@@ -34,7 +34,7 @@ struct Tuner {
   }());
   kiln::runtime::Builder builder{store, kiln::runtime::compiler_maker(0), {}, 1};
 
-  /// `more`: what is asked for there replaces what `options` say.
+  /// `more`: what it sets replaces what `options` say.
   kiln::TuneResult tune(const kiln::KernelDefinition& kernel,
                         const kiln::runtime::WorkerOptions& more, const kiln::TuneOptions& options,
                         const kiln::runtime::TuneContext& context = {}) {

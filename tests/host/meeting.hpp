@@ -17,8 +17,8 @@
 namespace kiln::test {
 
 enum Behaviour : std::int64_t { slow, fast, null, loops, silent, wrong, exits, stray, tell };
-/// From here on, where kernels run on the host: ends a worker in which another of these has run, as
-/// other processes end it.
+/// From this value on, on the host: a worker in which another one of these has run before is
+/// killed, as other processes kill it.
 constexpr std::int64_t kUneasy = 200;
 
 /// Each rank signals the next one and waits for the one before: what one does wrong, it does on
@@ -110,7 +110,7 @@ inline void edit_later(KernelDefinition& kernel, const std::filesystem::path& fi
   };
 }
 
-/// What comes of a candidate. `says`: in its reason
+/// The outcome of a candidate. `says`: in its reason
 struct Fault {
   std::int64_t mode;
   CandidateStatus status;

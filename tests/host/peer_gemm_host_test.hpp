@@ -1,4 +1,5 @@
-// What tests of GEMMs of ranks on the host share: ranks, and how the bodies for Hopper are emulated.
+// What tests of GEMMs of ranks on the host share: ranks, and how the bodies for Hopper are
+// emulated.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +28,7 @@ inline std::string text_of(const templates::PeerGemm& c) {
          std::to_string(c.senders) + (c.late ? ", true}" : ", false}");
 }
 
-/// Of bf16, in boxes of so many columns and rows.
+/// A map of a bf16 array, in boxes of `columns` x `rows`.
 inline host_test::HostTensorMap map_of(const void* array, const std::vector<int>& sizes,
                                        int columns, int rows, int span = 128) {
   std::vector<std::uint64_t> size(sizes.begin(), sizes.end());

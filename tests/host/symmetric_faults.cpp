@@ -192,7 +192,7 @@ Outcome run(const char* program, const Fault& fault, const std::string& store, d
   while (!living.empty() && Clock::now() < limit) {
     std::erase_if(living,
                   [](const auto& one) { return waitpid(one.second, nullptr, WNOHANG) != 0; });
-    // A stopped rank goes on when the others have ended: they must not need that.
+    // A stopped rank goes on when the others have ended, which must not need it to.
     if (kind == "stop" && living.size() == 1 && living.count(last) && !continued) {
       kill(living[last], SIGCONT);
       continued = true;
@@ -232,7 +232,7 @@ int job(const char* program, const std::string& only) {
   int tried = 0, hangs = 0, failed = 0;
   for (const Fault& fault : kFaults) {
     if (std::string(fault.name).find(only) == std::string::npos) continue;
-    // Where a machine is so slow that others seem late, too, there is more time.
+    // There is more time on machines so slow that other ranks seem late, too.
     Outcome outcome;
     double seconds = std::string(fault.kind) == "none" ? 120 * timeout_factor() : 0.5;
     for (int attempt = 0; attempt < 3; ++attempt, seconds *= 8) {
@@ -255,6 +255,9 @@ int job(const char* program, const std::string& only) {
 
 int main(int argc, char** argv) {
   if (argc == 9 && std::string(argv[1]) == "--rank") return rank_main(argv);
-  if (!codegen::host_compiler_problem().empty()) return 77;
+  if (const std::string problem = codegen::host_compiler_problem(); !problem.empty()) {
+    std::printf("skipped: %s\n", problem.c_str());
+    return 77;
+  }
   return job(argv[0], argc == 3 && std::string(argv[1]) == "--only" ? argv[2] : "");
 }

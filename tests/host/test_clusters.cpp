@@ -177,7 +177,7 @@ TEST_CASE("an mbarrier of a block that may not have begun is none", "[host][clus
                   "k");
   };
   std::vector<int> out(2);
-  // This one leaves barriers behind, in what may be the same memory.
+  // This kernel leaves barriers behind, in what may be the same memory.
   kernel("hopper::cluster_sync();").in_clusters({2}, {2}, {32}, 0, out.data());
   CHECK(out == std::vector{1, 1});
   const Kernel wrong = kernel("");

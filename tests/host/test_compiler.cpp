@@ -238,7 +238,7 @@ TEST_CASE("what was parsed ahead does not show in the code", "[host][compiler]")
   source.options = {};
   for (int i = 0; i < 4; ++i) CHECK(code() == plain);
   ::unsetenv("KILN_LLVM_DUMP");
-  // Of a new source only cuda_runtime.h is known.
+  // For a new source only cuda_runtime.h is known.
   std::vector<int> ahead;
   std::ifstream times(directory.path() / "times");
   for (std::string name, value; times >> name >> value;)

@@ -78,8 +78,8 @@ void check_product(const GemmTma& c, int m, int n, int k) {
 
 constexpr auto kCooperative = GemmSchedule::cooperative, kPingpong = GemmSchedule::pingpong;
 constexpr auto kFast = GemmOperands::fp8, kExact = GemmOperands::fp8_exact;
-// Of exact ones: sums of a slice are added while the next is multiplied, or before it, by one tile
-// of 64 rows or by two.
+// With exact sums, those of a slice are added while the next is multiplied, or before it, by one
+// tile of 64 rows or by two.
 constexpr GemmTma kConfigs[] = {
     {kCooperative, 128, 64, 128, 3, 2, 1, 1, 1, 1, false, 4, false, true, false, true, false,
      kExact},

@@ -25,7 +25,7 @@ class Fp8GatedGemm {
     CAPTURE(text_of(c_), stacked_, m, n, k);
     REQUIRE(c_.fits());
     const int product = gated_columns(n);
-    // Rows that are nobody's must not get anywhere.
+    // Rows that belong to no column must not get anywhere.
     const GatedFp8Operands x(c_.scaled(), stacked_, m, n, k, NAN);
     std::vector<float> expected;
     for (const float v : x.v) expected.push_back(from_bf16(bf16(v)));

@@ -40,7 +40,7 @@ class GatedGemm {
         expected[std::size_t(i) * width + std::size_t(j)] =
             from_bf16(bf16(std::max(sums[0], 0.0f) * sums[1]));
       }
-    // Rows that are nobody's must not get anywhere.
+    // Rows that belong to no column must not get anywhere.
     for (std::size_t row = 0; row < used.size(); ++row)
       if (!used[row]) std::fill_n(w.begin() + std::ptrdiff_t(row * depth), depth, 0x7fff);
 

@@ -38,7 +38,7 @@ class GroupedGemm {
     auto a = random_bf16(rows * depth, 3);
     const auto b = random_bf16(groups * width * depth, 4);
     const std::vector<int> owner = groups_of_rows(sizes, m, masked_);
-    // What belongs to nobody must not get anywhere.
+    // Rows that belong to no group must not get anywhere.
     for (std::size_t i = 0; i < rows; ++i)
       if (owner[i] < 0) std::fill_n(a.begin() + std::ptrdiff_t(i * depth), depth, 0x7fff);
     std::vector<float> factors(groups);

@@ -1,6 +1,6 @@
-// Grouped GEMMs of 8-bit floats for Hopper on the host, with scales of blocks: each schedule, swap, a
-// cluster and groups that are empty or ragged. All sums are exact. Scales of rows that no group has are
-// NaN.
+// Grouped GEMMs of 8-bit floats for Hopper on the host, with scales of blocks: each schedule, swap,
+// a cluster and groups that are empty or ragged. All sums are exact. Scales of rows that no group
+// has are NaN.
 #include <algorithm>
 #include <cmath>
 

@@ -1,5 +1,5 @@
-// Kernels that write what they may not, on the host device through the public API: they are out,
-// and the right ones are not.
+// Kernels that write where they must not, on the host device through the public API: they are
+// rejected, right ones are not.
 #include "host_test.hpp"
 #include "kiln/kiln.hpp"
 #include "runtime/device/device.hpp"

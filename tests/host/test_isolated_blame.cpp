@@ -105,7 +105,7 @@ TEST_CASE("candidates that no worker is left for stay untried", "[host][isolatio
 
 TEST_CASE("a tuning whose workers are ended again and again ends, and blames nobody",
           "[host][isolation]") {
-  // Each is timed at least once, and costs a worker when it is.
+  // Each candidate is timed at least once, and costs a worker then.
   std::vector<std::int64_t> modes{trouble::slow, trouble::fast};
   for (std::int64_t i = 0; i < 50; ++i) modes.push_back(kPlain + i);
   Tuner tuner;
@@ -225,7 +225,7 @@ TEST_CASE("memory that the machine lacks now is not held against a candidate tha
   CHECK(has(untried.reason, "the machine has little to spare"));
   CHECK(first.count(CandidateStatus::measured) == 3);
   CHECK_FALSE(first.complete);
-  // With all that a worker may ever have it is to blame.
+  // With all the memory that a worker may ever have, the candidate is to blame.
   runtime::TuneContext context;
   context.prior = &first;
   worker.memory = std::uint64_t{400} << 20;

@@ -1,5 +1,5 @@
-// What a worker must do as the program's own bench does it: kernels that are judged in other ways
-// than by a reference, with a candidate that ends the worker on the way.
+// A worker must do what the program's own bench does: kernels that are judged in other ways than by
+// a reference, with a candidate that ends the worker on the way.
 #include <atomic>
 #include <cstring>
 
@@ -103,7 +103,7 @@ TEST_CASE("a reference on the device runs in a worker", "[host][isolation]") {
   k.device_reference = DeviceReference{.config = "mode=0", .problem = {{"n", 100}}};
   check_statuses(tune(k));
   CHECK(problems == std::vector<std::int64_t>{100});
-  // One that ends its worker is not trusted, and the reference on the host stands in.
+  // A device reference that ends its worker is not trusted; the host's reference stands in.
   problems.clear();
   k.device_reference->config = "mode=2";
   const TuneResult result = tune(k);

@@ -82,7 +82,7 @@ const std::vector<Expected> kExpected = {
 
 TEST_CASE("a candidate that faults costs its worker alone", "[host][isolation]") {
   const TemporaryDirectory folder;
-  std::ptrdiff_t descriptors = 0;  // once the compiler and the thread pool have theirs
+  std::ptrdiff_t descriptors = 0;  // once the compiler and the thread pool have their own
   for (const Expected& expected : kExpected) {
     CAPTURE(expected.mode);
     const auto begin = Clock::now();
@@ -226,8 +226,8 @@ TEST_CASE("a worker that others kill or stop is replaced, and no candidate is bl
     for (const std::size_t line : chosen) {
       const bool launches =
           lines[line] == "verify" || lines[line] == "time" || lines[line] == "load";
-      // What launches nothing has ten seconds at least: once is enough. Of the rest, each kind
-      // once.
+      // Requests that launch nothing may take ten seconds at least, so one is enough. Each other
+      // kind is tried once.
       if (signal == SIGSTOP &&
           ((!launches && lines[line] != "keep_cold") || !stopped.insert(lines[line]).second))
         continue;

@@ -1,4 +1,4 @@
-// CUDA's C++ library as the host target has it, and what is said of headers that it has not.
+// CUDA's C++ library on the host target, and what is said of headers that it lacks.
 #include <cmath>
 #include <complex>
 #include <fstream>

@@ -156,7 +156,7 @@ PROGRAM(
       }
     } out[t] = d;)
 
-// What neighbours read lies side by side: the loops that threads turn together.
+// Loops that threads turn together: what neighbours read lies side by side.
 PROGRAM(side_by_side, unsigned s = 0; for (int i = t; i < n * 40; i += 96) s = s * 3 + in[i];
         out[t] = s;)
 PROGRAM(

@@ -196,7 +196,7 @@ struct Emulated {
 void check_emulated(const PeerGemm& c, int ranks, int m, int n, int k, Emulated how = {}) {
   const GemmTma tma = c.gemm().tma();
   CAPTURE(text_of(c), ranks, m, n, k, how.done, how.misses);
-  PeerGemm sums = c;  // here a block that sends sums has none beside it that is late
+  PeerGemm sums = c;  // here no late block runs beside a block that sends sums
   sums.late = false;
   if (tma.cluster() > 1 || tma.consumers > 1) sums.senders = 0;
   const auto kernel = [&](const char* name, const PeerGemm& config) {
@@ -278,7 +278,7 @@ TEST_CASE("blocks that have sent compute what would cost the others a round", "[
     for (unsigned tiles = 1; tiles < 3000; tiles += 37) {
       const unsigned late = late_tiles(tiles, 132 - senders, senders);
       const unsigned rounds = (tiles + 131) / 132;
-      // No block has more than if all had sent nothing.
+      // No block has more tiles than if no block had to send.
       CHECK(tiles - late <= rounds * (132 - senders));
       CHECK(late <= rounds * senders);
     }

@@ -1,5 +1,5 @@
-// What Clang, LLVM or LLD cannot go on from, at every stage: a failed compilation with their words
-// in its log, a process that lives on, and nothing printed.
+// Errors from which Clang, LLVM or LLD cannot go on, at every stage: the compilation fails with
+// their words in its log, the process lives on, and nothing is printed.
 #include <cstdio>
 #include <thread>
 

@@ -269,7 +269,7 @@ TEST_CASE("what is wrong about a copy is said", "[host][tensor]") {
     if (threadIdx.x == 0) { full.arrive_expect(1008); hopper::load_tile(s, map, full, 0, 0); }
     full.wait(0);)";
   CHECK_THAT(words(good, less), contains("16 bytes more than were expected"));
-  // Beyond the shared memory: found before anything is written.
+  // A place beyond the shared memory is found before anything is written.
   const char* beyond = R"(
     if (threadIdx.x == 0) {
       full.arrive_expect(1024);

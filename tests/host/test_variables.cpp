@@ -81,7 +81,7 @@ TEST_CASE("kernels read what was written to their variables", "[host][variables]
   for (int i = 0; i < n; ++i)
     REQUIRE(y[i] == 2 * x[i] + (i > 0 ? 0.5f * x[i - 1] : 0) + 1 + 0.25f + 0.125f + 16 + 1);
   CHECK(value<int>(there, "calls") == 10);
-  // Another module of the same source has its own.
+  // Another module of the same source has its own variables.
   other({3}, {128}, 0, z.data(), x.data(), n);
   for (int i = 0; i < n; ++i) REQUIRE(z[i] == 1);
   CHECK(value<int>(variables_of(other.module()), "calls") == 7);

@@ -115,7 +115,7 @@ void end_with_worker(const fs::path& note) {
   }).detach();
 }
 
-/// What is to come of a candidate of a case. `says`: in its reason
+/// The expected outcome of a candidate of a case. `says`: in its reason
 struct Expected {
   CandidateStatus status = CandidateStatus::measured;
   std::string says{};
@@ -378,11 +378,6 @@ pid_t start(const Case& c, const fs::path& folder, std::size_t index, int rank, 
   return failed ? -1 : pid;
 }
 
-std::string text_of(const fs::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 bool is_gone(pid_t id) { return ::kill(id, 0) != 0 || trouble::is_zombie(id); }
 
 Outcome as_processes(const Case& c, std::size_t index, int size) {
@@ -411,12 +406,12 @@ Outcome as_processes(const Case& c, std::size_t index, int size) {
   }
   std::vector<std::pair<std::string, std::string>> said;
   for (int r = 0; r < size - (c.killed ? 1 : 0); ++r)
-    said.emplace_back(text_of(folder.path() / ("wrong." + std::to_string(r))),
-                      text_of(folder.path() / ("same." + std::to_string(r))));
+    said.emplace_back(read_text(folder.path() / ("wrong." + std::to_string(r))),
+                      read_text(folder.path() / ("same." + std::to_string(r))));
   compare(outcome, said);
   if (c.killed) {
     const auto worker = static_cast<pid_t>(std::atol(
-        text_of(folder.path() / ("store." + std::to_string(size - 1) + ".worker")).c_str()));
+        read_text(folder.path() / ("store." + std::to_string(size - 1) + ".worker")).c_str()));
     for (int i = 0; i < 1000 && worker > 0 && !is_gone(worker); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     if (worker <= 0 || !is_gone(worker)) outcome.wrong += "the worker of the killed rank lives; ";
@@ -488,8 +483,11 @@ int main(int argc, char** argv) {
   std::map<std::string, std::string> options;
   for (std::size_t i = 0; i + 1 < words.size(); i += 2) options[words[i]] = words[i + 1];
   on_gpus = options["--device"] == "cuda";
-  const int gpus = on_gpus ? runtime::probe_cuda().devices : 0;
-  if (on_gpus ? gpus < 2 : !codegen::host_compiler_problem().empty()) return 77;
+  const runtime::CudaProbe cuda = on_gpus ? runtime::probe_cuda() : runtime::CudaProbe{};
+  const int gpus = cuda.devices;
+  std::string missing = on_gpus ? cuda.reason : codegen::host_compiler_problem();
+  if (gpus == 1) missing = "two GPUs are needed, one is here";
+  if (!missing.empty()) return std::printf("skipped: %s\n", missing.c_str()), 77;
   const fs::path worker = runtime::worker_options({}).executable;
   for (const fs::path& program : {worker, on_gpus ? worker : odd_worker()})
     if (!fs::exists(program)) {  // then all would run in the ranks' own processes, and end them

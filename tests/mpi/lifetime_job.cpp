@@ -95,8 +95,8 @@ void foreign() {
   MPI_Finalize();
 }
 
-/// A second thread asks the ranks, as that of Runtime::prepare_async does. Where MPI was started for
-/// one thread, its calls fail, and say why.
+/// A second thread asks the ranks, as that of Runtime::prepare_async does. Where MPI was started
+/// for one thread, its calls fail, and say why.
 void threads(bool one) {
   if (one) {
     int level = 0;

@@ -156,7 +156,7 @@ class Kiln {
   std::vector<std::string> warnings_, notes_;
 };
 
-/// One byte in the midst of each record is another.
+/// Changes one byte in the middle of each record.
 void damage_records(const fs::path& store) {
   for (const auto& item : fs::recursive_directory_iterator(store)) {
     if (!item.is_regular_file() || item.path().string().find("/records") == std::string::npos)
@@ -194,7 +194,7 @@ int main(int argc, char** argv) try {
   const auto nccl = nccl_place();
   if (const std::string problem = kiln::codegen::host_compiler_problem();
       !nccl && !problem.empty()) {
-    std::fprintf(stderr, "skipped: %s\n", problem.c_str());
+    std::printf("skipped: %s\n", problem.c_str());
     return 77;
   }
   if (argc < 2) return 0;

@@ -16,7 +16,7 @@ namespace {
 using kiln::Target;
 using kiln::runtime::Builder;
 
-/// Of the configs allowed for a problem, `count` that are spread over the space, or all.
+/// `count` of the configs allowed for a problem, spread over the space, or all of them.
 std::vector<kiln::Values> some_configs(const kiln::KernelDefinition& kernel, std::size_t count) {
   const auto& parameters = kernel.space.parameters();
   const kiln::Values problem = kernel.problem({{"rows", 512}, {"hidden", 4096}});

@@ -29,7 +29,7 @@ struct Instance {
   Values config;
 };
 
-/// As many of each kernel, by turns, spread evenly over what its space allows.
+/// Equally many instances of each kernel, in turns, spread evenly over what its space allows.
 std::vector<Instance> some_instances(const Target& target, std::size_t count) {
   const std::pair<KernelDefinition, Values> problems[] = {
       {kiln::shipped_kernels().make("vector_add", "f32"), {1 << 20}},

@@ -83,8 +83,8 @@ kiln::Kernel<Nothing, Size, void(float*, const float*, const float*, int)> mappe
           .problem = [](float*, const float*, const float*, int n) { return Size{n}; }};
 }
 
-/// As the shipped kernels are: with a bucket, and held to what arguments and problem have in
-/// common.
+/// The kernel as shipped kernels are described: with a bucket and with relations between arguments
+/// and problem.
 kiln::KernelDefinition described() {
   Kernel counted = kernel();
   counted.relations = {{2, "n"}};

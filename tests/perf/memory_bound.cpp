@@ -32,7 +32,7 @@ using kiln::Stream;
 
 constexpr int kRounds = 40;
 
-/// As good as random to a memory: zeros would cost it less power.
+/// Bytes that are as good as random: zeros would cost the memory less power.
 std::vector<std::byte> noise(std::size_t bytes) {
   std::vector<std::byte> result(bytes);
   std::mt19937 random(1);

@@ -41,8 +41,8 @@ struct Problem {
 
 constexpr double kMostUnlimited = 30;  ///< seconds; a search seldom takes as long
 
-/// Of a model of the size of Llama-3 8B, in bf16: four projections, norms, the softmax of two
-/// vocabularies, and quantisation, at 1 to 8192 tokens.
+/// The problems of a model of the size of Llama-3 8B, in bf16: four projections, norms, the softmax
+/// of two vocabularies, and quantisation, at 1 to 8192 tokens.
 std::vector<Problem> model() {
   std::vector<Problem> problems;
   constexpr int kRows[]{1,   2,   4,   8,   16,  24,  32,  48,   64,   80,   96,   112, 128,

@@ -26,7 +26,7 @@ DynamicSpace tied() {
       .where("d is at least a", [](auto c, auto, auto&) { return c[3] >= c[0]; });
 }
 
-/// One constraint over all parameters, of which no part can be held against a part of a config.
+/// One constraint over all parameters, no part of which can be checked on a part of a config.
 DynamicSpace entangled() {
   DynamicSpace space;
   for (const char* name : {"a", "b", "c", "d", "e", "f", "g", "h"})

@@ -44,7 +44,7 @@ struct Fault {
   enum class Kind { none, crash, stall };
   Kind kind = Kind::none;
   std::string phase;   ///< upon entering it,
-  int sends = 0;       ///< after so many more messages are sent
+  int sends = 0;       ///< after this many more messages are sent
   double seconds = 0;  ///< stall: for so long
 };
 

@@ -18,7 +18,7 @@ double exchange(double bytes, int ranks, const TuningModel& model) {
   return ranks == 1 ? 0 : hops * model.latency + bytes / model.bytes_per_second;
 }
 
-/// Of one rank. No number of threads makes a single compilation shorter.
+/// The load of one rank. No number of threads makes a single compilation shorter.
 struct Load {
   double compile = 0, run = 0, dearest = 0;
 

@@ -223,7 +223,7 @@ inline std::string_view environment(Variable variable) {
   return value ? value : "";
 }
 
-/// Of an entry whose name ends in `*`: the variable with `rest` in the place of that.
+/// For an entry whose name ends in `*`: the variable with `rest` in its place.
 inline std::string_view environment(Variable family, std::string_view rest) {
   const std::string_view name = family.name();
   const char* value =

@@ -52,7 +52,7 @@ struct Launchable {
 /// A launchable that stays loaded as long as this has an owner.
 using Ready = std::shared_ptr<const Launchable>;
 
-/// What launches a tunable: the handle of a kernel or, in a region, of a function with knobs.
+/// A tunable that can be launched: a kernel's handle or, in a region, a function with knobs.
 /// Problems are bucketed.
 class TunableHandle : public std::enable_shared_from_this<TunableHandle> {
  public:
@@ -84,7 +84,7 @@ class TunableHandle : public std::enable_shared_from_this<TunableHandle> {
   virtual bool fixed() const noexcept { return false; }
 };
 
-/// What a launch uses, valid as long as this object. Of one thread.
+/// What a launch uses, valid as long as this object. Used by one thread.
 class Held {
  public:
   /// The launchable in use, else what `make` returns.

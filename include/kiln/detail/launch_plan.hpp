@@ -35,7 +35,7 @@ struct LaunchPlan {
   Launch launch;
   std::vector<PlannedMap> maps{};
   std::optional<WorkspaceSize> workspace{};  ///< where the entries take one, however small
-  std::vector<Launch> steps{};               ///< of the steps that the config has, in order
+  std::vector<Launch> steps{};               ///< the launches of the config's steps, in order
   std::vector<std::string> step_names{};     ///< their entries
   bool operator==(const LaunchPlan&) const = default;
 

@@ -21,7 +21,7 @@
 namespace kiln::runtime {
 namespace {
 
-/// Large allocations are made of pages of this size, of which small ones share one.
+/// Large allocations consist of pages of this size; small allocations share a page.
 constexpr std::size_t kGranularity = std::size_t{2} << 20;
 
 class CudaReplay final : public Replay {
@@ -280,7 +280,7 @@ class CudaDevice final : public Device {
     const CurrentContext current(*context_);
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     const CUresult result = driver_.StreamIsCapturing(native(stream), &status);
-    // The default stream, while another one is captured that waits for it.
+    // This is the default stream, and a stream that waits for it is being captured.
     if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return true;
     driver_.check(result, "cuStreamIsCapturing");
     return status != CU_STREAM_CAPTURE_STATUS_NONE;

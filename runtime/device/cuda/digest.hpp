@@ -21,8 +21,8 @@ class CudaDigest {
   /// @throws EnvironmentError when the driver cannot compile it, or it computes something else
   CudaDigest(std::shared_ptr<const CudaContext> context, Device& device);
 
-  /// Of `count` arrays of `bytes` bytes each, `stride` bytes apart, after the work on `stream`, for
-  /// which it waits. @pre memory and stride are multiples of 8, bytes > 0
+  /// Digests `count` arrays of `bytes` bytes each, `stride` bytes apart, after the work on
+  /// `stream`, and waits for it. @pre memory and stride are multiples of 8, bytes > 0
   /// @throws EnvironmentError when the driver refuses
   std::vector<std::uint64_t> operator()(CUdeviceptr memory, std::size_t bytes, std::size_t stride,
                                         std::size_t count, CUstream stream);

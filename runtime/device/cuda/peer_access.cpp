@@ -17,7 +17,7 @@ namespace {
 /// its own, so nothing else of the process is shared with it.
 constexpr std::size_t kIpcBlock = std::size_t{2} << 20;
 
-/// What is never released, nor its context. Reachable, so that no leak checker reports it.
+/// Memory that is never released, nor is its context. It stays reachable for leak checkers.
 struct KeptMemory {
   std::mutex mutex;
   std::list<CudaMemory> blocks;
@@ -50,11 +50,11 @@ class SharedCudaMemory final : public PeerMemory {
     std::memcpy(handle.data(), &ipc, sizeof ipc);
     return handle;
   }
-  /// Ranks of this process may share it, and go on to use it: only its end is different.
+  /// Ranks of this process may share it and go on using it: only its release is different.
   void keep_forever() noexcept override { forever_ = true; }
 
  private:
-  std::list<CudaMemory> memory_;  ///< one, in a node that moves to what is kept without allocating
+  std::list<CudaMemory> memory_;  ///< one; its node moves to kept_memory() without allocating
   std::atomic<bool> forever_ = false;
 };
 

@@ -12,7 +12,7 @@ namespace kiln::runtime {
 std::string version_text(int version);
 
 /// The device of the context, which is called `cuda:ordinal`.
-/// @throws UserError when it does not have so many multiprocessors to reserve, EnvironmentError
+/// @throws UserError when it does not have that many multiprocessors to reserve, EnvironmentError
 /// when the driver refuses
 DeviceInfo read_device_info(const CudaContext& context, int ordinal, int reserved_multiprocessors);
 

@@ -46,7 +46,7 @@ struct WorkGroups {
   }
 };
 
-/// Of the clusters that one CPU thread runs, one after the other.
+/// Serves the clusters that one CPU thread runs, one after the other.
 class ClusterMemory {
  public:
   /// @pre `scratch` is prepared for the launch
@@ -54,9 +54,9 @@ class ClusterMemory {
   ClusterMemory(const ClusterMemory&) = delete;
   ClusterMemory& operator=(const ClusterMemory&) = delete;
 
-  /// Before a cluster's first statement.
+  /// Called before a cluster's first statement.
   void begin();
-  /// Before the first statement of block `rank`: its shared memory holds nothing that is of use.
+  /// Called before the first statement of block `rank`. Leaves nothing of use in its shared memory.
   void start(std::uint32_t rank);
   std::uint32_t blocks() const { return blocks_; }
   std::uint32_t threads() const { return threads_; }

@@ -29,8 +29,8 @@ constexpr std::size_t kAlignment = 256;
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-/// How arrays lie to one another decides about as much as a config does: a kernel's time must not
-/// depend on what the process has allocated before.
+/// The placement of arrays changes a time about as much as a config does, and a kernel's time must
+/// not depend on what the process has allocated before.
 constexpr std::size_t alignment_of(std::size_t bytes) {
   return bytes >= kHugePage ? kHugePage : bytes >= kPage ? kPage : kAlignment;
 }
@@ -163,7 +163,7 @@ class HostDevice final : public HostMemoryDevice {
     void* memory = rounded < bytes ? nullptr : std::aligned_alloc(alignment, rounded);
     if (!memory)
       throw EnvironmentError(detail::format("{} bytes of memory cannot be allocated", bytes));
-    // Fewer TLB misses, and less depends on where the pages happen to be.
+    // Huge pages cause fewer TLB misses, and times depend less on where pages happen to be.
     if (alignment == kHugePage) ::madvise(memory, rounded, MADV_HUGEPAGE);
     return memory;
   }

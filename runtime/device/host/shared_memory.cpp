@@ -106,7 +106,7 @@ std::unique_ptr<PeerMemory> create_shared_memory(std::size_t bytes, PeerScope sc
   if (scope == PeerScope::process) return std::make_unique<MappedMemory>(Descriptor(), bytes);
   Descriptor file(::memfd_create("kiln-symmetric", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (file.get() < 0) fail_shared("memfd_create", bytes);
-  // Now, because a page that is missing later would be a signal in the middle of a kernel.
+  // Allocated now, because a page that is missing later would raise a signal inside a kernel.
   if (const int code = ::posix_fallocate(file.get(), 0, static_cast<off_t>(bytes)); code != 0) {
     errno = code;
     fail_shared("posix_fallocate", bytes);

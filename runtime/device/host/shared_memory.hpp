@@ -19,7 +19,7 @@ std::unique_ptr<PeerMemory> create_shared_memory(std::size_t bytes, PeerScope sc
 /// not have that size
 std::unique_ptr<PeerMemory> open_shared_memory(const PeerHandle& handle, std::size_t bytes);
 
-/// Of the host device: all kernels of a process see the same addresses.
+/// Peer access of the host device, where all kernels of a process see the same addresses.
 std::unique_ptr<PeerAccess> make_host_peer_access();
 
 }  // namespace kiln::runtime

@@ -65,8 +65,8 @@ const measured = result => result.candidates.seconds.map((_, i) => i)
 const look = {
   font: "system-ui, DejaVu Sans, sans-serif", background: null,
   view: {stroke: null}, axis: {labelFontSize: 11, titleFontSize: 11, titleFontWeight: 500, titleColor: "#5c667a",
-    labelColor: "#1d2433", gridColor: "#eceff3", domainColor: "#b9c0cc", tickColor: "#b9c0cc", labelLimit: 420},
-  legend: {orient: "top", columns: 4, labelFontSize: 11, titleFontSize: 11, titleFontWeight: 500, labelLimit: 260},
+    labelColor: "#1d2433", gridColor: "#eceff3", domainColor: "#b9c0cc", tickColor: "#b9c0cc", labelLimit: 420, labelFlush: false, labelOverlap: "greedy"},
+  legend: {orient: "top", columns: 2, labelFontSize: 11, titleFontSize: 11, titleFontWeight: 500, labelLimit: 190},
 };
 // A box with a title; what to draw is asked for when it is drawn.
 function plot(title, note, makeSpec) {

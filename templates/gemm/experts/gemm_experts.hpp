@@ -46,11 +46,11 @@ constexpr GemmShape<true> experts_shape(const ExpertsProblem& p) {
   return grouped_shape(p.rows(), p.n, p.k, p.groups, false);
 }
 
-/// A warp that sends rows has so much of its block's shared memory, and so many of them send.
+/// The shared memory of each warp that sends rows, and the number of such warps in a block.
 struct ExpertRing {
   static constexpr int kPieces = 8, kPieceBytes = 4096, kWarps = 4;
   static constexpr int kDataBytes = kWarps * kPieces * kPieceBytes;
-  /// One for each piece, and one for each chunk that all of the block's warps have sent.
+  /// A barrier for each piece, and one for each chunk, which all of the block's warps send.
   static constexpr int kBarrierBytes = (kWarps * kPieces + kExpertChunks) * 8;
 };
 /// The GEMM of a launch that gathers meanwhile. Blocks that send have the memory of its stages.

@@ -74,7 +74,7 @@ ExpertsGatherKernel<T> experts_gather_kernel(const SymmetricMemory& memory) {
   kernel.configs = gather_configs<OfSize<T>>;
   kernel.launch = [](const PeerGemm& c, const ExpertsProblem& p, const DeviceLimits& d) {
     if (c.overlap) return overlapping_experts<OfSize<T>>(c, p, expert_gathering_bytes(c), d);
-    // As many threads as copy the rows of all ranks.
+    // The launch has enough threads to copy the rows of all ranks.
     return communicating_launch({p.rows(), p.n, p.k, p.ranks}, 1.0 * sizeof(T) * p.rows() * p.k, d);
   };
   kernel.maps = experts_maps<T>(3, 2);

@@ -14,7 +14,8 @@
 // the copying thread of a block waits until the rows of its tile are there. chunks: of all rows.
 // Otherwise one launch gathers all rows, and a second one multiplies them.
 //
-//   kiln::SymmetricMemory memory(runtime, ranks, {.bytes = ..., .flags = kExpertFlags});
+//   const auto bytes = expert_gather_bytes<kiln::bfloat16>(m, k, 2, ranks->size());
+//   kiln::SymmetricMemory memory(runtime, ranks, {.bytes = bytes, .flags = kExpertFlags});
 //   ExpertsGather<kiln::bfloat16> up(runtime, memory);
 //   const ExpertsProblem problem{.m = m, .n = n, .k = k, .groups = 32, .top = 2,
 //                                .ranks = memory.size()};

@@ -15,8 +15,8 @@ template <PeerGemm c>
 class ExpertSender {
   using Ring = ExpertRing;
   static constexpr unsigned kPieces = Ring::kPieces, kAhead = kPieces / 2;  // loads before stores
-  // A chunk is said to have been sent when so many pieces of later ones have been stored: its own
-  // have arrived by then, and nothing is waited for.
+  // A chunk is reported as sent when this many pieces of later ones have been stored: its own have
+  // arrived by then, so nothing has to wait for them.
   static constexpr unsigned kBehind = kPieces;
   static constexpr unsigned kAll = 0xffffffffu;
   static_assert(kExpertChunks <= 32, "a lane knows where a chunk ends");
@@ -87,7 +87,7 @@ class ExpertSender {
     const unsigned piece = loads_++ % kPieces;
     if (lane_ == piece) row_ = row, part_ = part;
     if (lane_ == 0) {
-      // What the piece had before has left, once all but the last kAhead - 1 stores have.
+      // The piece is free once all stores but the last kAhead - 1 have read their data.
       hopper::wait_stores_read<kAhead - 1>();
       full_[piece].arrive_expect(bytes(part));
       hopper::load_bytes(ring_ + piece * Ring::kPieceBytes, from + part, bytes(part), full_[piece]);

@@ -82,7 +82,7 @@ std::optional<PeerGemm> experts_default(const ExpertsProblem& p, const DeviceLim
   return best;
 }
 
-/// One that overlaps: blocks that communicate beside those that multiply.
+/// A launch that overlaps: some blocks communicate while the others multiply.
 template <class T>
 Launch overlapping_experts(const PeerGemm& c, const ExpertsProblem& p, unsigned shared_bytes,
                            const DeviceLimits& d) {
@@ -96,7 +96,7 @@ Launch overlapping_experts(const PeerGemm& c, const ExpertsProblem& p, unsigned 
   return launch;
 }
 
-/// Of the rows of all experts, and of B, at those places among the arguments.
+/// Maps of the rows of all experts and of B, which are the arguments number `rows` and `b`.
 template <class T>
 std::vector<TypedMapRule<PeerGemm, ExpertsProblem>> experts_maps(std::size_t rows, std::size_t b) {
   using C = const PeerGemm&;

@@ -4,9 +4,9 @@
 //                      sum_{l in b} A[i][l] * B[g][j][l])
 //
 // for the rows i of group g and the blocks b of 128 k; with gemm_masked C, A and scales_a have the
-// group in front. kiln/block_scales.hpp says how the scales of a matrix lie. Groups whose rows follow
-// each other share the scales of A, as quantize_blocks writes them for all m rows; otherwise each
-// group has k / 128 * scale_leading(m) of them, one group behind the other. Each group has
+// group in front. kiln/block_scales.hpp says how the scales of a matrix lie. Groups whose rows
+// follow each other share the scales of A, as quantize_blocks writes them for all m rows; otherwise
+// each group has k / 128 * scale_leading(m) of them, one group behind the other. Each group has
 // scale_blocks(n) * (k / 128) scales of B. What of this is for rows that no group has is not read.
 // Sums, sizes, n and k are as for gemm_fp8.hpp's scales of blocks: another k than a multiple of 128
 // is a UserError, and tensor cores need sm_90 and an n that is a multiple of 8.
@@ -23,7 +23,8 @@
 #if !defined(KILN_DEVICE_PASS)
 namespace kiln::templates {
 
-/// Arguments: C, A, B, ends, m, n, k, groups, scales_a, scales_b, those of the rest of the epilogue.
+/// Arguments: C, A, B, ends, m, n, k, groups, scales_a, scales_b, those of the rest of the
+/// epilogue.
 template <class... Rest>
 using GemmGroupedFp8BlockKernel =
     GemmGroupedKernel<Fp8<bfloat16, Fp8Sums::scaled>, Fp8Epilogue<epilogue::BlockScales, Rest...>>;

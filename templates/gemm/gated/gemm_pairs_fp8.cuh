@@ -113,7 +113,7 @@ __device__ __forceinline__ void gated_magnitudes(float (&results)[kTiles / 2][4]
   most[0] = most[1] = 0.0f;
 #pragma unroll
   for (int j = 0; j < kTiles / 2; ++j) {
-    // Else what an epilogue loads for columns might be there for all of them at once.
+    // This keeps the compiler from loading what the epilogue needs for all columns at once.
     if (!kHostTarget && j > 0 && j % 4 == 0) __syncwarp();
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
@@ -183,7 +183,7 @@ struct GatedFp8Tensor : Product {
   __device__ __forceinline__ void store(Fp8Result* to, float result) const {
     store_fp8(to, result * factor());
   }
-  /// Of 16 rows on tensor cores; `column`: C's first.
+  /// Stores the sums of 16 rows on tensor cores; `column`: C's first.
   template <int kTiles>
   __device__ __forceinline__ void store_sums(const float (&sums)[kTiles][4], Fp8Result* q,
                                              const GemmShape<false>& c, long long row,
@@ -212,14 +212,14 @@ struct GatedFp8Blocks : Product {
 
   __device__ __forceinline__ GatedFp8Blocks(const Product& product, float* to)
       : Product(product), scales(to) {}
-  /// Of rows of a product; `column`: of C.
+  /// Stores the scale of a block; `row`: of the product, `column`: of C.
   __device__ __forceinline__ void store_scale(float scale, long long row, long long column,
                                               const GemmShape<false>& shape) const {
     if (row < shape.m && column < shape.ldc)
       scales[column / kScaleBlock * scale_leading(shape.m) + row] = scale;
   }
 
-  /// Of a block whose threads have the sums `sum(i, j)` of the body simt. `column`: C's first.
+  /// For a block whose threads have the sums `sum(i, j)` of the body simt. `column`: C's first.
   template <Gemm c, class Sum>
   __device__ void store_units(Fp8Result* q, const GemmShape<false>& shape, long long row,
                               long long column, int unit_m, int unit_n, void* shared,
@@ -255,7 +255,7 @@ struct GatedFp8Blocks : Product {
     }
   }
 
-  /// Of a block whose warps have multiplied tiles of 16 rows, `apart` rows from each other, on
+  /// For a block whose warps have multiplied tiles of 16 rows, `apart` rows from each other, on
   /// tensor cores: the thread's first row is `in_block`, and `column` C's first of the warp.
   template <Gemm c, int apart, int kRowTiles, int kTiles>
   __device__ void store_tiles(const float (&sums)[kRowTiles][kTiles][4], Fp8Result* q,

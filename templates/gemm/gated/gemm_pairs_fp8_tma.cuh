@@ -30,7 +30,7 @@ struct GatedFp8TmaOutput {
 
   __device__ __forceinline__ void prefetch() const {}
 
-  /// Of 16 x 8 sums at (row, column) of the product, with swap.
+  /// Stores 16 x 8 sums at (row, column) of the product, with swap.
   __device__ __forceinline__ void store_direct(const float (&s)[4], int row, int column,
                                                int /*batch*/) const {
     if constexpr (c.swap && !kBlocks) store_unit(s, epilogue.factor(), row, column);

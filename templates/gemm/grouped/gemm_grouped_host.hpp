@@ -20,7 +20,7 @@ namespace kiln::templates {
 
 inline constexpr auto kGroupedOp = GemmTranspose::nt;
 
-/// Of groups that are equal, that differ by much, and of which every second one is empty.
+/// Weights of draws: groups that are equal, that differ by much, with every second one empty.
 inline const std::vector<double> kGroupDraws{2, 1, 1};
 
 /// About `rows` rows, of which a group has `most` at most.
@@ -144,7 +144,7 @@ constexpr Space<Gemm, Problem> grouped_space() {
       .checked();
 }
 
-/// Those of a product of as many batches that have the groups' mean of rows.
+/// The configs of a product with a batch for each group, all with the groups' mean of rows.
 template <class T, class Problem>
 std::vector<Gemm> grouped_configs(const Problem& p, const DeviceLimits& d) {
   GemmShape<true> shape = gemm_shape<kGroupedOp>(p);

@@ -15,9 +15,9 @@
 
 namespace kiln::templates {
 
-/// A rank's rows go to another rank in so many pieces at most. Each piece has a flag, and a counter
-/// of the warps that have sent their part of it, or left it to be sent. Two more are for operations
-/// and for blocks.
+/// A rank's rows go to another rank in at most this many pieces. Each piece has a flag, and a
+/// counter of the warps that have sent their part of it, or left it to be sent. Two more are for
+/// operations and for blocks.
 inline constexpr int kPeerGemmChunks = 8;
 inline constexpr unsigned kPeerGemmFlags = 2 + kPeerGemmChunks;
 
@@ -73,8 +73,8 @@ struct PeerGemm {
   constexpr int chunk_rows(int m) const { return overlap ? chunk_tiles(m) * tile_rows() : m; }
 };
 
-/// Of so many tiles of clusters the last ones, which `senders` clusters compute when they have sent
-/// (late): those for which the other `clusters` would need one round more than if none had to send.
+/// The number of last tiles that `senders` clusters compute when they have sent (late). For these
+/// the other `clusters` would need one round more than if none had to send.
 constexpr unsigned late_tiles(unsigned tiles, unsigned clusters, unsigned senders) {
   const unsigned rounds = (tiles + clusters + senders - 1) / (clusters + senders);
   return tiles > rounds * clusters ? tiles - rounds * clusters : 0;

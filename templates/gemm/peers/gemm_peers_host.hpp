@@ -22,13 +22,13 @@ namespace kiln::templates {
 
 /// What a GPU sends to others of its host, and what a collective takes at least.
 inline constexpr double kLinkBytesPerSecond = 370e9, kMeetingSeconds = 8e-6;
-/// What blocks that only send do, while others multiply; measured on H100s.
+/// Bytes that blocks that only send move while others multiply; measured on H100s.
 inline double senders_bytes_per_second(const PeerGemm& c) {
   constexpr double kLink = 250e9, kOfSender = 35e9;
   return std::min(kLink, kOfSender * c.senders);
 }
-/// What a GEMM takes longer whose multiprocessors send their sums while they multiply; measured on
-/// H200s.
+/// How much longer a GEMM takes if its multiprocessors send their sums while they multiply;
+/// measured on H200s.
 inline constexpr double kOverlapping = 1.1;
 
 inline void check_peers(const PeerGemmProblem& p) {
@@ -39,7 +39,7 @@ inline void check_peers(const PeerGemmProblem& p) {
 }
 
 /// Elements that ranks share of [parts][m][columns], with as many rows as `m` is tuned as, in whole
-/// boxes of so many rows and columns. Symmetric memory is never empty.
+/// boxes of `box_rows` x `box_columns`. Symmetric memory is never empty.
 inline std::size_t peer_gemm_elements(int m, int columns, int parts, int box_rows = 1,
                                       int box_columns = 1) {
   const auto whole = [](int size, int box) {
@@ -146,7 +146,7 @@ Launch overlapping_launch(const PeerGemm& c, const PeerGemmProblem& p, unsigned 
   launch.cooperative = true;  // blocks wait for what blocks of other ranks send
   return launch;
 }
-/// One that copies or adds `bytes`, or has nothing to do.
+/// A launch that copies or adds `bytes`, or an empty one if there is nothing to do.
 inline Launch communicating_launch(const PeerGemmProblem& p, double bytes, const DeviceLimits& d) {
   if (p.m <= 0 || p.n <= 0 || p.ranks <= 0) return {{0}, {1}};
   const double most = 2.0 * std::max(1, d.usable_multiprocessors());
@@ -163,8 +163,8 @@ inline double peer_gemm_cost(const PeerGemm& c, const PeerGemmProblem& p, double
   return std::max(multiplying, sending + multiplying / p.ranks / c.chunks) + kMeetingSeconds / 2;
 }
 
-/// Of the two launches those with the GEMM that is expected to be fastest; none: the space's
-/// default. So ranks that tune always measure what they would do without communicating kernels.
+/// The config of two launches whose GEMM is expected to be fastest; none: the space's default. So
+/// ranks that tune always measure what they would do without communicating kernels.
 template <class T>
 std::optional<PeerGemm> peer_gemm_default(const PeerGemmProblem& p, const DeviceLimits& d) {
   std::optional<PeerGemm> best;

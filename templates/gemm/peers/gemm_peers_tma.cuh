@@ -12,8 +12,8 @@ struct SumOnce {
   static constexpr bool kNothing = true;
 };
 
-/// Where a block of a cluster's barriers and stages lie, with so many bytes of staging beyond those
-/// that a GEMM has.
+/// Where a block of a cluster has its barriers and stages, with `more_staging` bytes of staging
+/// beyond those that a GEMM has.
 template <GemmTma t, int more_staging = 0>
 struct PeerBlock {
   static_assert(t.persistent && t.store_tma && !t.swap && t.split_k == 1 && t.parts == 1,

@@ -47,9 +47,9 @@ constexpr unsigned scatter_shared_bytes(const PeerGemm& c) {
          static_cast<unsigned>(scatter_staging_bytes(t) + kSendersRing.barrier_bytes());
 }
 
-/// Where sums lie in a rank's memory, in parts of so many boxes: those that rank r has sent in part
-/// r, and those that wait to be sent to the rank `distance` places after this one. Two ranks need
-/// two parts, and more ranks two for each other one.
+/// Where sums lie in a rank's memory, in parts of equally many boxes: those that rank r has sent in
+/// part r, and those that wait to be sent to the rank `distance` places after this one. Two ranks
+/// need two parts, and more ranks two for each other one.
 constexpr int scatter_parts(int ranks) { return ranks > 2 ? 2 * (ranks - 1) : ranks; }
 constexpr int waiting_part(int rank, int ranks, int distance) {
   return distance == 1 ? rank : ranks + distance - 2;

@@ -36,7 +36,7 @@ class BlockSender {
       if (i < pieces) {
         const long long at = first + i * step;
         const auto size = static_cast<unsigned>(min(bytes - at, static_cast<long long>(kBytes)));
-        // What the piece had before has left, once all but the last kAhead - 1 stores have.
+        // The piece is free once all stores but the last kAhead - 1 have read their data.
         hopper::wait_stores_read<kAhead - 1>();
         hopper::Barrier& full = full_[loads_ % ring.pieces];
         full.arrive_expect(size);

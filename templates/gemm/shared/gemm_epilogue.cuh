@@ -41,7 +41,7 @@ struct RepeatableEpilogue : Call {
 struct BlockScaleArrays {
   const float* a;
   const float* b;
-  int rows = 0;  ///< that those of A are for; 0: as many as C has
+  int rows = 0;  ///< of C that A's scales are for; 0: all
 };
 template <class Call>
 struct BlockScaledEpilogue : Call {
@@ -54,8 +54,8 @@ __device__ __forceinline__ BlockScaledEpilogue<Call> with_block_scales(const Cal
   return {call, {a, b}};
 }
 
-/// The scales of one batch. Groups (gemm_grouped.hpp) are batches, each with a B of its own, and with
-/// an A of its own unless their rows follow each other.
+/// The scales of one batch. Groups (gemm_grouped.hpp) are batches, each with a B of its own, and
+/// with an A of its own unless their rows follow each other.
 template <bool batched>
 __device__ __forceinline__ BlockScaleArrays scales_of(BlockScaleArrays scales,
                                                       const GemmShape<batched>& shape, int batch) {
@@ -68,7 +68,7 @@ __device__ __forceinline__ BlockScaleArrays scales_of(BlockScaleArrays scales,
   return scales;
 }
 
-/// Those of an epilogue, or of what finishes the sums of a pair.
+/// The block scales of an epilogue, or of what finishes the sums of a pair.
 template <class Epilogue>
 __device__ __forceinline__ const BlockScaleArrays& block_scales_in(const Epilogue& epilogue) {
   if constexpr (requires { epilogue.finish; })
@@ -104,7 +104,7 @@ struct GatedSum {
 };
 template <class Epilogue>
 inline constexpr bool kGated = requires { Epilogue::kGated; };
-/// One whose elements are 8-bit floats (gemm_gated_fp8.cuh), with scales of blocks or without.
+/// An epilogue that stores 8-bit floats (gemm_gated_fp8.cuh), with scales of blocks or without.
 template <class Epilogue>
 inline constexpr bool kQuantizes = requires { Epilogue::kQuantizes; };
 template <class Epilogue>
@@ -142,7 +142,7 @@ struct GemmOutput {
       return epilogue(
           sum, {static_cast<int>(row), static_cast<int>(column), batch, element(row, column)});
   }
-  /// The same at any place: outside of C what its last row or column would get.
+  /// The same at any place; outside of C, what its last row or column would get.
   template <class Sum>
   __device__ __forceinline__ float finished_near(const Sum& sum, int row, int column) const {
     return finished(sum, min(row, shape.m - 1), min(column, shape.n - 1));
@@ -160,7 +160,7 @@ struct GemmOutput {
     if (row < shape.m && column < shape.n)
       c[element(row, column)] = from_float<T>(finished(sum, row, column));
   }
-  /// The same of two sums, at a column of C, which has ldc of them.
+  /// The same for two sums, at a column of C, which has ldc columns.
   template <class T>
   __device__ __forceinline__ void store_pair(T* c, const GatedSum& sum, long long row,
                                              long long column) const {

@@ -52,8 +52,8 @@ struct GatedSums {
   __device__ __forceinline__ Four operator[](int j) const { return {sums[2 * j], sums[2 * j + 1]}; }
 };
 
-/// What becomes of all of them, in the layout of sums. Elements e of 0 and 1 are in `row` of C,
-/// others in that 8 below; the thread's first column is `column`.
+/// What becomes of all of them, in the layout of sums. Elements e = 0 and 1 are in `row` of C, the
+/// others 8 rows below; the thread's first column is `column`.
 template <int kTiles, class Epilogue>
 __device__ __forceinline__ void gated_results(float (&results)[kTiles / 2][4],
                                               const float (&sums)[kTiles][4],
@@ -88,7 +88,7 @@ struct GatedRowsFrom {
     if constexpr (!stacked && apart == kGatedGroup) return 2ll * first + row;
     return gated_row<stacked>(column(row), row / apart % 2 != 0, n);
   }
-  /// Of scales of B: gate's, and then up's, in either layout.
+  /// The block of B's scales: gate's come first, then up's, in either layout.
   __device__ int scale_block(int row) const {
     const bool up = row / apart % 2 != 0;
     return (inside(row) ? column(row) : n - 1) / kScaleBlock + (up ? scale_blocks(n) : 0);

@@ -1,5 +1,6 @@
 // Part of gemm_tma.cuh: sums of 128 k that are multiplied with the scales of their blocks
-// (kiln/block_scales.hpp) and added in float. gemm_slices_scaled.cuh has the same for the body simt.
+// (kiln/block_scales.hpp) and added in float. gemm_slices_scaled.cuh has the same for the body
+// simt.
 #pragma once
 
 #include "../shared/gemm_epilogue.cuh"
@@ -20,8 +21,8 @@ class GemmTmaFactors {
  public:
   using Sums = float[c.block_n / 8][4];
 
-  /// Of a tile's element (row, column), with scales_of its batch, `row` being that of the thread's warpgroup, and of `slices`
-  /// from `first` on, at least one.
+  /// The factors of a tile's element (row, column), with scales_of its batch, `row` being that of
+  /// the thread's warpgroup, and of `slices` from `first` on, at least one.
   template <class Scales, class Shape>
   __device__ __forceinline__ GemmTmaFactors(const Scales& scales, const Shape& shape, int row,
                                             int column, int first, int slices)
@@ -114,7 +115,7 @@ class GemmTmaFactors {
     ++along_n_;
     load(loaded_[kAhead]);
   }
-  /// Of the thread's columns of 8 that begin at 8 j.
+  /// The factor of the thread's columns among the 8 that begin at 8 j.
   __device__ __forceinline__ float of_column(int j, int e) const {
     if constexpr (c.swap) return loaded_[0].of_columns[2 * j + e % 2];
     const int kind = j % kKinds, group = j / kKinds * 8 / kGroup * kGroup;

@@ -34,7 +34,7 @@ struct GatedTmaOutput {
     store(GemmTmaOutput<kResults, T, false, Epilogue>{{epilogue, c_shape, staging}, out});
   }
 
-  /// Of 16 x 8 sums at (row, column) of the product.
+  /// Stores 16 x 8 sums at (row, column) of the product.
   __device__ __forceinline__ void store_direct(const float (&s)[4], int row, int column,
                                                int /*batch*/) const {
     if constexpr (c.swap) {

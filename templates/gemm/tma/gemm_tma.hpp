@@ -106,17 +106,17 @@ struct GemmTma {
   constexpr int staging_bytes() const {
     return !store_tma ? 0 : 4 * consumers * (swap ? 1 : 2) * store_bytes();
   }
-  /// Of a cluster that splits k: the tile's units of 16 x 8 sums, and a block's share of them. A
+  /// For a cluster that splits k: the tile's units of 16 x 8 sums, and a block's share of them. A
   /// block receives its share from each, where the stages were.
   constexpr int units() const { return block_m / 16 * (block_n / 8); }
   constexpr int share() const { return (units() + split_k - 1) / split_k; }
   constexpr int partial_bytes() const { return split_k == 1 ? 0 : split_k * share() * 16 * 8 * 4; }
-  /// Of parts: a tile's sums in the workspace, in units of 16 x 8, one part behind the other.
+  /// With parts: bytes of a tile's sums in the workspace, in units of 16 x 8, part after part.
   constexpr unsigned long long tile_scratch() const {
     return 4ull * static_cast<unsigned>(parts) * static_cast<unsigned>(block_m * block_n);
   }
   static constexpr int kAddThreads = 256;
-  /// Blocks of the step that adds the parts of so many tiles.
+  /// Blocks of the step that adds the parts of `tiles` tiles.
   constexpr unsigned add_grid(unsigned long long tiles) const {
     return static_cast<unsigned>((tiles * static_cast<unsigned>(units()) + 7) / 8);
   }

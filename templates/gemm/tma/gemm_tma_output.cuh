@@ -40,7 +40,7 @@ struct GemmTmaResults {
   /// Writes the warp's 16 rows from `row` on to its part of `staging`, a box of TMA's at a time:
   /// with swap 16 rows as they are stored, of all columns, else all rows of store_columns()
   /// columns. ready() is called before a box is written, and leave(box, its first column) behind
-  /// that. A warp has so many buffers for boxes, which take turns from `buffer` on. `s`:
+  /// that. A warp has kBuffers buffers for boxes, which take turns from `buffer` on. `s`:
   /// float[kTiles][4], or like it.
   template <int kBuffers = 2, class Sums, class Ready, class Leave>
   __device__ __forceinline__ void stage_rows(const Sums& s, int row, int column, int batch,

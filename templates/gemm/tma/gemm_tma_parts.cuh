@@ -8,7 +8,7 @@
 
 namespace kiln::templates {
 
-/// True; a config that does not fit is an error that names the field.
+/// Always true: a config that does not fit fails an assertion that names the field.
 template <GemmTma c, class T, hopper::Lies rows_lie, hopper::Lies columns_lie>
 constexpr bool gemm_tma_fits() {
   constexpr bool kPingpong = c.schedule == GemmSchedule::pingpong;

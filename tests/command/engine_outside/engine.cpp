@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Small integers, whose sums and products are exact, another list for each `seed`.
+/// Small integers, whose sums and products are exact. Each `seed` gives another list.
 std::vector<float> numbers(std::size_t count, int seed) {
   std::vector<float> values(count);
   for (std::size_t i = 0; i < count; ++i) values[i] = float(int((i * 7 + seed * 13) % 17) - 8);
@@ -79,7 +79,7 @@ void add_vectors(const kiln::Runtime& runtime, Server& server, int rounds) {
     }
 }
 
-/// By its name, as an engine does that reads its kernels off a list.
+/// Makes a kernel by its name, as an engine does that reads its kernels off a list.
 void add_residuals(const kiln::Runtime& runtime, Server& server, int rounds) {
   const auto add = runtime.tuned(kiln::shipped_kernels().make("residual_add", "f32"));
   const int hidden = 1024;

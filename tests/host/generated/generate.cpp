@@ -99,7 +99,7 @@ class Generator {
     }
     return binary(arithmetic(), equal(depth - 1), equal(depth - 1));
   }
-  // A value made of what is at hand: variables, and the element that `counter` is at.
+  // An expression over what is at hand: variables, and the element that `counter` is at.
   Expression simple(std::uint32_t counter, int depth) {
     if (depth > 0 && below(4)) {
       return binary(arithmetic(), simple(counter, depth - 1), simple(counter, depth - 1));
@@ -132,7 +132,7 @@ class Generator {
     out.push_back(std::move(loop));
     if (below(2)) assign(out, own_variable(), variable(counter));
   }
-  // Where a scan of the inputs starts: nothing that changes while it goes on, so that it ends.
+  // Where a scan of the inputs starts: a value that does not change during the scan, so it ends.
   Expression start() {
     switch (below(3)) {
       case 0:

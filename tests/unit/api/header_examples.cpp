@@ -91,8 +91,7 @@ void cache() {
 inline void begin_capture(kiln::Stream) {}
 inline kiln::InstantiatedGraph end_capture(kiln::Stream) { return {}; }
 inline void model(kiln::Stream) {}
-template <class F>
-void tune(F&) {}
+template <class F> void tune(F&) {}
 inline void wait_for_requests() {}
 void background(kiln::Runtime& runtime) {
   auto window = runtime.window({.max_seconds = 2});  // the GPU has nothing urgent to do
@@ -491,8 +490,8 @@ void types() {
 
 void workload(kiln::Kernel<VectorAdd, Elementwise, void(float*, const float*, const float*, int)>& kernel) {
   kernel.workload = [](const Elementwise& p, kiln::Workload& w) {
-    w.output<float>(p.n).input<float>(p.n).input<float>(p.n).scalar<int>(p.n);  // in signature
-  };                                                                            // order
+    w.output<float>(p.n).input<float>(p.n).input<float>(p.n).scalar<int>(p.n);  // in order
+  };
 }
 
 }  // namespace header_examples

@@ -123,7 +123,7 @@ struct Float8 {
 };
 constexpr Float8 kE4m3{4, 3, 7, 0x7f, -1, 448}, kE5m2{5, 2, 15, 0x7d, 0x7c, 57344};
 
-/// Of a positive pattern, from the formats' definition.
+/// The value of a positive pattern, from the formats' definition.
 double value_of(int bits, const Float8& f) {
   if (bits >= f.nan) return std::numeric_limits<double>::quiet_NaN();
   if (bits == f.infinity) return std::numeric_limits<double>::infinity();

@@ -230,7 +230,7 @@ TEST_CASE("only a regular file that others may not write is opened", "[cache][bu
   fs::create_symlink("nowhere", there);
   CHECK(std::get<Failure>(Bundle::open(there)).code == ENOENT);
   fs::remove(there);
-  fs::create_symlink("a", there);  // whoever names a link means what it leads to
+  fs::create_symlink("a", there);  // a program that names a link means what it leads to
   CHECK(reason(there).empty());
   fs::remove(there);
   write_bytes(there, {});

@@ -45,7 +45,7 @@ TEST_CASE("one changed bit anywhere gives no wrong byte, and is found",
       not_noticed += (*bundle)->verify().ok();
       // Each bit concerns one entry, or (in the index) those of one bucket, which has one here.
       lost_too_much += hits.found + 1 < d.contents.size();
-      // What no look-up by digest reads loses nothing.
+      // Damage to what no look-up by digest reads loses nothing.
       if (at >= portables_at && at < keys_at) lost_too_much += hits.found < d.contents.size();
       (*bundle)->each_key(EntryKind::binary, [&](const Key& key) {
         wrong += std::ranges::none_of(d.contents, [&](const Content& c) {

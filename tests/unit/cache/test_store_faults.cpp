@@ -263,6 +263,20 @@ TEST_CASE("another user's directory is not used, by root neither", "[cache][stor
   CHECK(files_below(directory) == before);
 }
 
+TEST_CASE("another user's entry is not read, by root neither", "[cache][store][guard]") {
+  if (::geteuid() != 0) KILN_SKIP("only root may give a file away");
+  const TemporaryDirectory root;
+  const Key key = make_key("a");
+  Store(options_for(root.path())).put(key, make_bytes(10));
+  REQUIRE(::chown(binary_path(root.path(), key).c_str(), 65534, 65534) == 0);
+  Store store(options_for(root.path()));
+  CHECK_FALSE(store.find(key));
+  CHECK(store.stats().damaged == 1);
+  store.put(key, make_bytes(77));
+  CHECK(store.stats().repaired == 1);
+  CHECK(Store(options_for(root.path())).find(key) == make_bytes(77));
+}
+
 TEST_CASE("what is no directory is not used", "[cache][store][guard]") {
   const TemporaryDirectory root;
   write_bytes(root.path() / "file", make_bytes(5));

@@ -82,6 +82,20 @@ class Disk : public TemporaryDirectory {
   }
 };
 
+/// `plant` puts something in a lock's place: it must be left there, and not be waited for.
+void check_planted(const std::function<void(const fs::path&)>& plant) {
+  Disk disk;
+  {
+    WorkLock lock;
+    REQUIRE(disk.acquire(lock, kPatient) == Outcome::held);
+  }
+  plant(lock_path(disk.path()));
+  WorkLock lock;
+  CHECK(disk.acquire(lock, kPatient) == Outcome::unusable);
+  CHECK_FALSE(lock.waited());
+  CHECK(fs::exists(fs::symlink_status(lock_path(disk.path()))));
+}
+
 }  // namespace
 
 TEST_CASE("a lock is a file while it is held", "[cache][work_lock]") {
@@ -341,35 +355,19 @@ TEST_CASE("neither the machine's clock nor the file's matters", "[cache][work_lo
 }
 
 TEST_CASE("what is planted as a lock is neither followed nor waited for", "[cache][work_lock]") {
-  const auto check = [](const std::function<void(const fs::path&)>& plant) {
-    Disk disk;
-    {
-      WorkLock lock;
-      REQUIRE(disk.acquire(lock, kPatient) == Outcome::held);
-    }
-    plant(lock_path(disk.path()));
-    WorkLock lock;
-    CHECK(disk.acquire(lock, kPatient) == Outcome::unusable);
-    CHECK_FALSE(lock.waited());
-    CHECK(fs::exists(fs::symlink_status(lock_path(disk.path()))));
-  };
   const TemporaryDirectory elsewhere;
   const fs::path victim = elsewhere.path() / "victim";
   write_bytes(victim, make_bytes(5));
-  check([&](const fs::path& path) { fs::create_symlink(victim, path); });
-  check([&](const fs::path& path) { fs::create_symlink(elsewhere.path() / "nowhere", path); });
-  check([&](const fs::path& path) { REQUIRE(::mkfifo(path.c_str(), 0600) == 0); });
-  check([&](const fs::path& path) { fs::create_directory(path); });
-  check([&](const fs::path& path) { write_bytes(path, make_bytes(5000)); });
-  check([&](const fs::path& path) {
+  check_planted([&](const fs::path& path) { fs::create_symlink(victim, path); });
+  check_planted(
+      [&](const fs::path& path) { fs::create_symlink(elsewhere.path() / "nowhere", path); });
+  check_planted([&](const fs::path& path) { REQUIRE(::mkfifo(path.c_str(), 0600) == 0); });
+  check_planted([&](const fs::path& path) { fs::create_directory(path); });
+  check_planted([&](const fs::path& path) { write_bytes(path, make_bytes(5000)); });
+  check_planted([&](const fs::path& path) {
     write_bytes(path, make_bytes(5));
     REQUIRE(::chmod(path.c_str(), 0622) == 0);
   });
-  if (::geteuid() == 0)
-    check([&](const fs::path& path) {
-      write_bytes(path, make_bytes(5));
-      REQUIRE(::chown(path.c_str(), 65534, 65534) == 0);
-    });
   CHECK(read_bytes(victim) == make_bytes(5));
   CHECK_FALSE(fs::exists(elsewhere.path() / "nowhere"));
 
@@ -381,6 +379,14 @@ TEST_CASE("what is planted as a lock is neither followed nor waited for", "[cach
   WorkLock lock;
   CHECK(lock.acquire(disk, kName, kPatient, kNever) == Outcome::unusable);
   CHECK(files_below(elsewhere.path()).size() == 1);
+}
+
+TEST_CASE("another user's lock is not waited for, by root neither", "[cache][work_lock]") {
+  if (::geteuid() != 0) KILN_SKIP("only root may give a file away");
+  check_planted([&](const fs::path& path) {
+    write_bytes(path, make_bytes(5));
+    REQUIRE(::chown(path.c_str(), 65534, 65534) == 0);
+  });
 }
 
 TEST_CASE("a disk that takes no lock makes nobody wait", "[cache][work_lock][faults]") {

@@ -17,7 +17,7 @@ class Scratch {
     kiln::test::write_text(path(name), text);
   }
 
-  // As if written long ago, so that caches trust the file's times.
+  // Makes a file look as if written long ago, so that caches trust its times.
   void age(const std::string& name, int seconds = 100) const {
     std::filesystem::last_write_time(
         path(name), std::filesystem::file_time_type::clock::now() - std::chrono::seconds(seconds));

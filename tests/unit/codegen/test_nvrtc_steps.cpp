@@ -116,7 +116,7 @@ TEST_CASE("keys tell configs with steps and workspaces apart", "[codegen][steps]
   other = base;
   other.workspace = {};
   CHECK(key(other) != key(base));
-  // How a step is launched is no matter of its code.
+  // How a step is launched does not affect its code.
   other = base;
   other.steps[0].launch = [](auto, auto) { return Launch{{7}, {7}}; };
   CHECK(key(other) == key(base));

@@ -121,7 +121,7 @@ TEST_CASE("values of a parameter on one kind of target", "[codegen][space]") {
   CHECK(says([&] { s.values_on(Target::Kind::cuda, "items", {2, 2}); }, {"'items'", "twice"}));
   CHECK(
       says([&] { s.values_on(Target::Kind::cuda, "items", {2}, {"two"}); }, {"'items'", "names"}));
-  // What only one kind had, and lost, is nobody's any more.
+  // A value that only one kind had, and lost, belongs to no kind any more.
   s.values_on(Target::Kind::cuda, "block", {256});
   CHECK(s.parameters()[0].values == Values{256, 1, 64});
   CHECK(s.default_config() == Values{256, 4});

@@ -17,7 +17,7 @@ class OutOfMemory {
   OutOfMemory& operator=(const OutOfMemory&) = delete;
 };
 
-/// While it lives, threads but this one get at most so many bytes at once.
+/// While it lives, all threads but this one get at most `most` bytes at once.
 class LittleForOthers {
  public:
   explicit LittleForOthers(std::size_t most) noexcept;

@@ -55,7 +55,7 @@ class FakeReplay final : public runtime::Replay {
   }
 };
 
-/// By a clock that somebody else moves.
+/// Measures by a clock that the test moves.
 class FakeStopwatch final : public runtime::Stopwatch {
  public:
   explicit FakeStopwatch(const std::atomic<double>& now) : now_(now) {}

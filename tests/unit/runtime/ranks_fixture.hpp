@@ -92,7 +92,7 @@ class Job {
   int size() const { return static_cast<int>(processes_.size()); }
   Process& operator[](int rank) { return *processes_[static_cast<std::size_t>(rank)]; }
   const Directory& directory(int rank) { return *directories_[static_cast<std::size_t>(rank)]; }
-  /// Of the first rank; others get the same with `set`.
+  /// The options of one rank; all ranks get the same ones by `set`.
   RankOptions& settings() { return processes_.back()->options.tuning.together; }
   void set(const RankOptions& options) {
     for (auto& process : processes_) process->options.tuning.together = options;

@@ -32,8 +32,8 @@ void check_judgement(Array<float>& scales, std::size_t scale, Array<float8_e4m3>
   CHECK(check().find("q[") == 0);
 }
 
-/// gated_fp8_rows, or gated_fp8_blocks with `blocks`. Both arrays of scales begin poisoned alike, so
-/// that padding which is written differs.
+/// gated_fp8_rows, or gated_fp8_blocks with `blocks`. Both arrays of scales begin poisoned alike,
+/// so that padding which is written differs.
 template <class T, class Kernel>
 void check_scaling(const Kernel& kernel, const RowConfig& config, bool blocks) {
   const HostInstance<Kernel> run(kernel, config);

@@ -177,8 +177,8 @@ TEST_CASE("gemm with scales of blocks reads those that quantize_blocks writes", 
 
 namespace {
 
-/// Groups of one problem against a product of each group by itself, by the kernel that has no groups.
-/// Sizes are ends or counts; what lies behind a group's rows is NaN.
+/// Groups of one problem against a product of each group by itself, by the kernel that has no
+/// groups. Sizes are ends or counts; what lies behind a group's rows is NaN.
 template <bool masked>
 std::size_t wrong_in_groups(const std::vector<int>& sizes, int m, int n, int k) {
   const auto width = std::size_t(n), depth = std::size_t(k), blocks = depth / 128,

@@ -193,7 +193,7 @@ TEST_CASE("gated gemm of and to 8-bit floats: data, activations and verdicts",
     wrong.reference = [change, by](float8_e4m3* q, const float8_e4m3* a, const float8_e4m3* w,
                                    int m, int n, int k, const float* scales_a,
                                    const float* scales_w, float* scales) {
-      // Of 128 k each, by the product that has bf16 and its own test.
+      // Sums of 128 k each, by the product with bf16 results, which has its own test.
       std::vector<float> sums[2], v;
       for (int up = 0; up < 2; ++up)
         for (int i = 0; i < m; ++i)

@@ -304,7 +304,7 @@ TEST_CASE("gemm: problems share a tuning by what copies can do with leading dime
   odd.stride_c = GemmStride{1} << 39;  // more than a map can have
   CHECK_FALSE(shape_of(odd).storable());
 
-  // Of [k][m] without gaps m is the leading dimension.
+  // For [k][m] without gaps, m is the leading dimension.
   const auto tight = gemm_kernel<bfloat16, GemmTranspose::tn>().bucket;
   CHECK(tight({104, 64, 32}).m == 112);
   CHECK(tight({100, 64, 32}).m == 100);

@@ -87,7 +87,8 @@ TEST_CASE("references of the kernels over rows, on values worked out by hand", "
 }
 
 TEST_CASE("the reference of sort_by_expert, on values worked out by hand", "[templates]") {
-  // Four tokens, two choices of each among three experts; expert 0 gets none, and three are dropped.
+  // Four tokens, two choices of each among three experts; expert 0 gets none, and three are
+  // dropped.
   const int choices[] = {2, 1, 1, -1, 3, 2, -7, 2};
   int ends[3], tokens[8], places[8];
   sort_by_expert_kernel().reference(ends, tokens, places, choices, 4, 2, 3);

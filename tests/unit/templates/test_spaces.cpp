@@ -375,7 +375,7 @@ TEST_CASE("problems without elements, or without k, have a config that runs", "[
           CHECK(plan.problem(device.limits).empty());
           const bool without_k_alone = c.problems.size() == 4 && problem[0] > 0 && problem[1] > 0;
           if (without_k_alone) CHECK(plan.launch.grid.x > 0);
-          // Nor is another config allowed that the device could not run.
+          // No other config that the device could not run is allowed either.
           if (!k.configs) continue;
           for (const Values& other : k.configs(Values{64, 64, 64}, device.limits)) {
             if (k.space.violated(other, problem, device.limits)) continue;

@@ -47,7 +47,7 @@ TEST_CASE("gemm: what runs untuned on an H200 is nearly as fast as the best", "[
       continue;  // the model chose something else when it was recorded
     const double speed = best / found->second;
     if (problem[1] % 8 != 0 || problem[2] % 8 != 0) {
-      // What tensor maps refuse has no cost model of its own.
+      // Problems that tensor maps refuse have no cost model of their own.
       std::printf("untuned, %s: %.3f\n", gemm.describe_problem(problem).c_str(), speed);
       continue;
     }

@@ -67,7 +67,7 @@ TEST_CASE("a refused source is a value and is not kept", "[runtime][builder]") {
     CHECK(failure.kernel == "doubling{a=2,b=0}");
     CHECK(builds[2].binary());
   }
-  // Nor is it refused twice, as long as it is the same.
+  // It is not compiled again while it is the same.
   CHECK(bench.compiler->compiles == 3);
   bench.builder.build(doubling(), all[1], {Target::Kind::host, "other"});
   CHECK(bench.compiler->compiles == 4);

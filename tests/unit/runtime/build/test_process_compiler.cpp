@@ -184,7 +184,7 @@ TEST_CASE("processes that are killed each time say nothing of what they compile"
                                                Catch::Contains("was ended by signal"));
     CHECK(bench.outcome("goes on") == "goes on");
   }
-  // What it does to itself is its own fault.
+  // A signal that it sends to itself is its own fault.
   CHECK(has(bench.outcome("kill 6"), "was ended by signal 6 (SIGABRT)"));
   CHECK(bench.here->asked == 0);
 }

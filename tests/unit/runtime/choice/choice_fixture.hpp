@@ -24,7 +24,7 @@ struct Chooser : Process {
   void kernel_takes(double seconds) {
     for (const int a : {1, 2, 4, 8}) of_typed(a).seconds = seconds;
   }
-  /// One that doubles, and takes so long.
+  /// An alternative that doubles, and takes `seconds`.
   DoublingWay way(std::string name, double seconds) {
     return {.name = name,
             .version = "1",

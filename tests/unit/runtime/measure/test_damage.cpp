@@ -25,7 +25,7 @@ std::function<void(void**)> and_then(std::function<void(void**)> more) {
   };
 }
 
-/// Of doubling()'s four candidates a = `culprit` alone is out, for this reason; all others count.
+/// Checks that of doubling()'s four candidates only a = `culprit` is out, for this reason.
 void check_blamed(const TuneResult& r, int culprit, const std::string& reason) {
   for (const Candidate& c : r.candidates) {
     CAPTURE(r.describe(c), c.reason);

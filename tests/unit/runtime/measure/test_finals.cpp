@@ -58,7 +58,7 @@ Outcome repeat(const std::vector<double>& seconds, const Noise& noise, double bu
   return outcome;
 }
 
-/// Of a real space: a default far behind, and eight that nearly tie.
+/// Times of a real space: a default far behind, and eight candidates that nearly tie.
 const std::vector<double> kCrowd{1.30e-3,  1.012e-3, 1.004e-3, 1.000e-3, 1.008e-3,
                                  1.002e-3, 1.020e-3, 1.015e-3, 1.001e-3};
 
@@ -284,7 +284,7 @@ TEST_CASE("a choice from samples that are there", "[runtime][finals]") {
   CHECK(choose(c, f.options) == 2);
   c[2].failure = "gone";
   CHECK(choose(c, f.options) == 1);
-  // One sample of one that is faster proves nothing against the default.
+  // A single sample of a faster candidate proves nothing against the default.
   c[3].samples = {0.5e-3};
   CHECK(choose(c, f.options) == 0);
   f.options.must_beat = 0;

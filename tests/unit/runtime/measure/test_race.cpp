@@ -225,7 +225,7 @@ TEST_CASE("a machine that is slow for a while does not cost the best its place",
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     Race race;
     Random random(seed);
-    // As when another process takes a core: for dozens of samples everything takes thrice as long.
+    // As if another process took a core: dozens of samples take three times as long.
     Noise noise{.deviation = 0.01, .second_level = 0.4, .second_factor = 3, .mood_lasts = 10};
     for (int i = 0; i < 20; ++i) race.enter(i + 1, 1e-3 * (i == 13 ? 1 : 1.3 + 0.02 * i));
     race.bench.device->clock = [&](double s) { return s * noise(random); };

@@ -107,7 +107,7 @@ TEST_CASE("time goes where launches times seconds are saved", "[runtime][slices]
   CHECK(next({course(1, {9}), course(10, {1})}) == 1);
   // No weight is known: a share saved counts, however long a launch takes.
   CHECK(next({course(0, {1}), course(0, {1e6})}) == 0);
-  // Where one is known, 0 is never launched.
+  // If any weight is known, a problem of weight 0 is never launched.
   CHECK(next({course(0, {1e6}), course(1e-9, {1e-6})}) == 1);
 }
 

@@ -112,7 +112,7 @@ TEST_CASE("what is not reached is launched as its nearest neighbour's winner",
     INFO(n << " " << to_string(r.winner().status) << " " << to_string(r.end));
     CHECK(handle.config({n}) == r.winner().config);
     if (winners.contains(n)) continue;
-    // Of two that are as far away, the sizes of the larger one differ by less.
+    // If two are equally far away, the larger one is nearer, by the ratio of sizes.
     const auto above = winners.lower_bound(n);
     const auto nearest = above != winners.end() &&
                                  (above == winners.begin() ||

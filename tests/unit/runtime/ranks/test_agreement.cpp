@@ -30,7 +30,7 @@ std::size_t timed(const Job& job, std::size_t r) {
 }  // namespace
 
 TEST_CASE("the slowest rank's time counts, or the mean", "[ranks]") {
-  // Candidate 1 is fast but for rank 2; candidate 2 is even.
+  // Candidate 1 is fast except on rank 2; candidate 2 is equally fast on all ranks.
   const auto measure = [](int rank, Work::Kind, std::size_t, std::size_t c) {
     return c == 0 ? 10.0F : c == 1 ? (rank == 2 ? 9.0F : 1.0F) : 6.0F;
   };
@@ -224,7 +224,7 @@ TEST_CASE("unlike devices time the same candidates, and each kind keeps its own 
           "[ranks]") {
   auto all = inputs(4, 3);
   all[2].identity.device = all[3].identity.device = 7;
-  // Not for the others: it is of another device.
+  // Ranks on the other device must not use this record.
   all[0].problems[0].record = Record{{3, 2, 1}, 2};
   for (AgreementInput& in : all) in.store = 9;
   Job job(all);

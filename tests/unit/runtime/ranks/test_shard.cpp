@@ -120,7 +120,7 @@ TEST_CASE("ranks build the same, the default first, then different ones", "[rank
           std::vector<std::size_t> order = build_order(items, rank, {ranks, threads, true});
           const auto own = static_cast<std::size_t>(threads), part = own * std::size_t(ranks);
           if (items > 0) CHECK(order[0] == 0);
-          // Of the first items each rank begins with others, as far as there are enough for all.
+          // Each rank begins with other items than the others, as far as there are enough.
           if (items > part)
             firsts.insert(firsts.end(), order.begin() + 1,
                           order.begin() + 1 + static_cast<std::ptrdiff_t>(own));

@@ -59,7 +59,7 @@ TEST_CASE("units of time", "[runtime][recorded]") {
   CHECK(only_seconds(files, R"({"timeunit":"ns"})") == Approx(3e-9));
   CHECK(only_seconds(files, R"({})") == Approx(3e-3));
   CHECK(only_seconds(files, R"({"timeunit":null})") == Approx(3e-3));
-  // Said after the results, it holds for them all the same.
+  // A unit that follows the results holds for them all the same.
   const RecordedSpace late =
       files.read(R"({"results":[)" + kOne + R"(],"metadata":{"timeunit":"s"}})");
   CHECK(late.seconds(0) == Approx(3));

@@ -14,7 +14,7 @@ namespace {
 
 constexpr float kFailed = std::numeric_limits<float>::infinity();
 
-/// What a site takes with a candidate (nothing: what is in use) in a run.
+/// The time that a site takes in a run with a candidate (nothing: with what is in use).
 using World = std::function<float(std::size_t site, std::optional<std::size_t> candidate)>;
 using Verdict = std::function<bool(const std::vector<RegionSchedule::Place>&)>;
 

@@ -87,7 +87,7 @@ TEST_CASE("The best so far is in the order of outcomes", "[report]") {
   const auto path = [&r] {
     return data_of(report_of({r}))["problems"][0]["results"][0]["best_so_far"];
   };
-  // Records of before do not say when: in the order of candidates, up to the last one.
+  // Older records do not say when: then the order is that of candidates, up to the last one.
   CHECK(path() ==
         json::parse(R"([{"evaluation": 1, "best": 0.004}, {"evaluation": 2, "best": 0.002},
                                   {"evaluation": 5, "best": 0.002}])"));
@@ -137,7 +137,7 @@ TEST_CASE("A default that cannot run, and a result without a winner", "[report]"
   CHECK(why(all["problems"][1]["results"][0], 0) == "not_tried");
   CHECK(data_of(Report())["problems"].empty());
 
-  // No weight counts of a problem without a winner: sums would be none.
+  // The weight of a problem without a winner does not count: sums would be no numbers.
   Report weighed = report_of({r, none});
   weighed.weigh("scale", {"float"}, Values{16, 1024}, 3);
   CHECK(data_of(weighed)["devices"][0]["weighted"] == false);
@@ -185,7 +185,7 @@ TEST_CASE("Results of the roofline's kernels are the device's roofline", "[repor
   const json all = data_of(report_of({some_result(), copy, fma}));
   REQUIRE(all["problems"].size() == 1);
   const json& roofline = all["devices"][0]["roofline"];
-  // By the fastest sample, 1 % under the median.
+  // The rates follow from the fastest sample, 1 % under the median.
   CHECK(roofline["bytes_per_second"].get<double>() == Approx(1e8 / 1.98e-3));
   CHECK(roofline["flops_per_second"].get<double>() == Approx(1e9 / 1.98e-3));
   CHECK(all["problems"][0]["results"][0]["rates"]["roofline_percent"].get<double>() == Approx(99));

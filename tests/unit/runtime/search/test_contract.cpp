@@ -80,7 +80,7 @@ std::vector<Values> run(const std::string& name, const DynamicSpace& dynamic,
   return proposed;
 }
 
-/// Those that have no notion of having seen enough.
+/// Strategies that never decide that they have seen enough.
 bool goes_on_to_the_end(const std::string& name) { return name.rfind("model", 0) != 0; }
 
 }  // namespace

@@ -58,7 +58,7 @@ TEST_CASE("ranks that have agreed on as many problems as they remember ask no mo
     findings.check(!served->find(Values{60}));
     findings.check(handle.config({60}) == Values{8, 0});
     findings.check(watched[static_cast<std::size_t>(rank)]->calls == asked);
-    // Nor is anything else put in use, on any rank.
+    // Nothing else is put in use either, on any rank.
     const TuneResult tuned = handle.tune({120});
     findings.check(tuned.winner().config == Values{8, 0});
     findings.check(handle.config({120}) == Values{2, 0});

@@ -66,7 +66,7 @@ TEST_CASE("large shares are split by what the default costs and the model expect
   options.finalists = 1;
   job.set(options);
   KernelDefinition kernel = doubling(up_to(100));
-  // One that takes as long as many others, by the model.
+  // By the model, one config takes as long as several others.
   kernel.cost = [](auto c, auto, const DeviceLimits&) { return c[0] == 50 ? 8.0 : 1.0; };
   for (const int r : {0, 1}) {
     job[r].options.tuning.max_evaluations = 100;

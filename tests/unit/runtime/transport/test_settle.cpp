@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Of this thread: a file system without hard links.
+/// If true, this thread's file system has no hard links.
 thread_local bool refuses_links = false;
 
 /// Ends that do not settle by themselves.
@@ -254,17 +254,22 @@ TEST_CASE("a place that is not private to this user is refused", "[ranks][settle
     REQUIRE(::mkdir(place.c_str(), 0700) == 0);
     REQUIRE(::chmod(place.c_str(), 0755) == 0);
   }
-  if (::geteuid() == 0) {  // only root may give a folder away
-    SECTION("another user's") {
-      REQUIRE(::mkdir(place.c_str(), 0700) == 0);
-      REQUIRE(::chown(place.c_str(), 12345, 12345) == 0);
-    }
-  }
   const int mode = mode_of(place);
   check_refused(settle_in({folder.path(), folder.path()}), {place.string(), why});
   CHECK(mode_of(place) == mode);
   CHECK(fs::is_empty(elsewhere));
   CHECK_FALSE(fs::exists(folder.path() / "none"));
+}
+
+TEST_CASE("another user's place is refused, by root too", "[ranks][settle]") {
+  if (::geteuid() != 0) KILN_SKIP("only root may give a directory away");
+  const TemporaryDirectory folder;
+  const fs::path place = own_place(folder.path());
+  REQUIRE(::mkdir(place.c_str(), 0700) == 0);
+  REQUIRE(::chown(place.c_str(), 12345, 12345) == 0);
+  check_refused(settle_in({folder.path(), folder.path()}),
+                {place.string(), "not private to this user"});
+  CHECK(mode_of(place) == 0700);
 }
 
 TEST_CASE("no folder, no settling", "[ranks][settle]") {

@@ -49,7 +49,7 @@ class HeldTuning {
   std::jthread thread_;
 };
 
-/// Of the problem {50}; what is called before it builds anything may take long.
+/// Trials of the problem {50}. A function that may take long is called before each build.
 class LateMaker final : public runtime::TrialMaker {
  public:
   LateMaker(const KernelDefinition& kernel, runtime::Workshop& workshop,
@@ -185,7 +185,7 @@ TEST_CASE("a launch whose budget goes in waiting runs the default, and is tuned 
   other.release();
   CHECK(launches_right(handle, 60));
   CHECK(handle.known({60}));
-  // What is left goes on without a limit: how far the launch came, is a matter of the machine.
+  // The rest is tuned without a limit, because how far the launch came depends on the machine.
   CHECK(handle.tune({60}, TuneOptions{}).winner().config == Values{8, 0});
 }
 

@@ -77,7 +77,7 @@ TEST_CASE("a record says without its kernel what was found", "[runtime][record][
   CHECK_FALSE(result_in(json::object(), key));
 }
 
-TEST_CASE("a record says what took no part, and one of before that does not", "[runtime][record]") {
+TEST_CASE("a record says what took no part; older records do not", "[runtime][record]") {
   Made m;
   const Key key = record_key(m.kernel, kProblem, m.bench.device->info(), {});
   TuneResult result = m.result;

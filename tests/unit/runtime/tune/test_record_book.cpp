@@ -39,7 +39,7 @@ TEST_CASE("a record is of one source of another kernel that it trusts", "[runtim
   CHECK(tuned() == 0);
   trusted->source.text.clear();
   trusted->source.file = directory.path() / "not there.cuh";
-  CHECK(tuned() == 1);  // there are records of two, and all but one are stale
+  CHECK(tuned() == 1);  // there are records of two sources; one of them is stale
 }
 
 TEST_CASE("without its source a kernel's record is used if it is of the only source there was",

@@ -224,7 +224,7 @@ TEST_CASE("a machine that slows down does not make the later candidates lose", "
   options.progress = [&](const TuneProgress& p) {
     bench.device->pace = 1 + 0.02 * static_cast<double>(p.evaluated);
   };
-  // By the bare times the last one, at 2.2 times the first one's pace, would have no chance.
+  // By its unscaled time the last config, at 2.2 times the first one's pace, would have no chance.
   CHECK(tune(bench, kernel, options).winner().config == Values{60, 0});
 }
 

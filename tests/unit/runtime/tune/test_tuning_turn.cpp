@@ -15,7 +15,7 @@ namespace {
 
 constexpr auto kLent = TuningTurn::Kind::lent;
 
-/// Whether another thread gets the turn within so many seconds, and what it does then.
+/// Whether another thread gets the turn within `seconds`, and what it does then.
 bool gets(TuningTurn& turn, double seconds, const std::function<void()>& then = [] {}) {
   bool has = false;
   std::jthread([&] {

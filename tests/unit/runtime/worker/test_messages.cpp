@@ -86,6 +86,23 @@ TEST_CASE("a trial is the same at the other end", "[runtime][worker]") {
   }
 }
 
+TEST_CASE("a trial of an implementation is plain data, too", "[runtime][worker]") {
+  Trial sent = some_trial();
+  sent.code = Implementation{"cublaslt", {3, -1}, "tile 3, stages any", false};
+  FieldWriter writer;
+  put_trial(writer, sent);
+  const auto bytes = writer.finish();
+  FieldReader reader(bytes);
+  const Trial got = get_trial(reader);
+  reader.finish();
+  const auto& called = std::get<Implementation>(got.code);
+  CHECK(called.name == "cublaslt");
+  CHECK(called.config == Values{3, -1});
+  CHECK(called.text == "tile 3, stages any");
+  CHECK_FALSE(called.recordable);
+  CHECK(got.variables[0].bytes == bytes_of({1, 2}));
+}
+
 TEST_CASE("a setup is the same at the other end, and its data lie in the memory file",
           "[runtime][worker]") {
   std::vector<KernelData> draws{draw(1), draw(3)};

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "kiln_test.hpp"
-#include "space_maker.hpp"
+#include "unit/runtime/search/space_maker.hpp"
 
 using namespace kiln;
 using namespace kiln::runtime;
@@ -33,7 +33,7 @@ double family_time(int member, std::span<const std::int64_t> c) {
   return c[2] * c[3] > 512 ? kNever : std::exp(log_time);
 }
 
-/// What a search of so many random configs would have on record.
+/// What a search of `count` random configs would have on record.
 Evidence record_of(const SearchSpace& space, int member, std::size_t count, std::uint64_t seed) {
   Evidence evidence;
   Random random(seed);

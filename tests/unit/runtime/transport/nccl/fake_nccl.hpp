@@ -64,7 +64,7 @@ inline State& state() {
   static State s;
   return s;
 }
-/// Forgets all that was told and counted; nobody may use anything of before.
+/// Resets all settings and counts; nothing that was made before may be used any more.
 inline void renew() {
   State& s = state();
   std::lock_guard lock(s.mutex);

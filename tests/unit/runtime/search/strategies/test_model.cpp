@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "kiln_test.hpp"
-#include "space_maker.hpp"
+#include "unit/runtime/search/space_maker.hpp"
 
 using namespace kiln;
 using namespace kiln::runtime;
@@ -118,7 +118,7 @@ TEST_CASE("model: without a budget it ends by itself, near the optimum", "[searc
     CHECK(outcome.proposed.size() >= 40);
     CHECK(outcome.proposed.size() <= 200);
   }
-  // Neither what is all alike nor what never works keeps it going for long.
+  // The search ends soon if all configs are equally fast, or if none works.
   CHECK(search({space, 1, 0, {}}, [](auto) { return 1.0; }, SIZE_MAX).proposed.size() <= 400);
   CHECK(search({space, 1, 0, {}}, [](auto) { return kInfinity; }, SIZE_MAX).proposed.size() <= 400);
   CHECK(search({space, 1, 0, {}}, [](auto) { return kNaN; }, SIZE_MAX).proposed.size() <= 400);
