@@ -37,7 +37,10 @@ class DirectoryRoot final : public Root {
     return entries;
   }
 
-  bool refresh(EntryKind kind) override { return index_.refresh(kind); }
+  bool refresh(EntryKind kind) override {
+    index_.refresh(kind);  // what has changed may have been noted by another thread
+    return true;
+  }
 
   void each_key(EntryKind kind, const std::function<bool(const Key&)>& visit) override {
     bool go_on = true;

@@ -26,7 +26,7 @@ class Root {
   /// Every entry with this Key::portable, in a fixed order. Entries that have come since the first
   /// call are seen after refresh().
   virtual std::vector<StoredEntry> find_portable(EntryKind kind, const Digest& portable) = 0;
-  /// Looks for what has come and gone since. True: find_portable() may give another answer now.
+  /// Looks for what has come and gone since. False: nothing ever does.
   virtual bool refresh(EntryKind kind) = 0;
   /// Every key, without reading payloads; `visit` returns false to stop.
   virtual void each_key(EntryKind kind, const std::function<bool(const Key&)>& visit) = 0;

@@ -302,8 +302,12 @@ std::optional<StoredEntry> Store::find_portable_here(
       return entry;
     }
   if (disk_.directory().empty()) return std::nullopt;
-  do {
-    for (const std::string& hex : index_.find(kind, portable)) {
+  std::vector<std::string> seen;
+  for (const bool again : {false, true}) {
+    if (again) index_.refresh(kind);  // what other processes have written since
+    std::vector<std::string> names = index_.find(kind, portable);
+    if (again && names == seen) break;
+    for (const std::string& hex : names) {
       auto entry = read_accepted(disk_, kind, hex, [&](const Key& key) {
         return key.portable == portable && accept(key);
       });
@@ -313,7 +317,8 @@ std::optional<StoredEntry> Store::find_portable_here(
         binaries_.put(entry->key, entry->payload);
       return entry;
     }
-  } while (index_.refresh(kind));  // what other processes have written since
+    seen = std::move(names);
+  }
   return std::nullopt;
 }
 
@@ -323,15 +328,15 @@ std::optional<StoredEntry> Store::find_portable(
     const std::function<bool(const StoredEntry&)>& take) {
   if (where == Where::anywhere)
     if (auto entry = find_portable_here(kind, portable, accept, take)) return entry;
-  for (const auto& root : roots_.usable()) {
-    do {
+  for (const auto& root : roots_.usable())
+    for (const bool again : {false, true}) {
+      if (again && !root->refresh(kind)) break;
       for (StoredEntry& entry : root->find_portable(kind, portable))
         if (accept(entry.key) && (!take || take(entry))) {
           ++counters_.root_hits;
           return std::move(entry);
         }
-    } while (root->refresh(kind));
-  }
+    }
   if (where == Where::anywhere) ++counters_.misses;
   return std::nullopt;
 }

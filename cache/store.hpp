@@ -60,7 +60,8 @@ class Store {
   };
   /// The first entry for what `portable` says is wanted whose whole key is accepted, and that
   /// `take` (empty: all) does not refuse. For use where the rest of the key cannot be known. The
-  /// payload of a record is its JSON text.
+  /// payload of a record is its JSON text. Sees what was there when it was called, and looks at a
+  /// directory twice at most, however much is written meanwhile.
   std::optional<StoredEntry> find_portable(
       EntryKind kind, const Digest& portable, Where where,
       const std::function<bool(const Key&)>& accept,

@@ -158,12 +158,12 @@ class Runtime {
   /// not list the graph's nodes
   RefreshResult refresh(const InstantiatedGraph& graph) const;
 
-  /// Mode background: see kiln/background.hpp. @throws UserError in other modes
+  /// @throws UserError in modes other than background, EnvironmentError if no thread can close it
   TuningWindow window(const WindowOptions& options = {}) const;
   /// Puts in use what the background has found. With ranks collective: for each problem that any of
   /// them has tuned, all use the config that most of them found. Launches by other threads get
-  /// either the old or the new one. @throws EnvironmentError when a rank fails: nothing is
-  /// published then
+  /// either the old or the new one. @throws EnvironmentError when a rank fails; then nothing is
+  /// published, if the communicator has `settle`, else possibly on some ranks
   CommitReport commit() const;
   /// Whether all launches get what is final for their problem: nothing is in use that the
   /// background still tries to improve. The same on all ranks that launched the same problems.
@@ -198,8 +198,8 @@ class Runtime {
   /// any other problem gets depends on `unprepared`: what stands in for it, or a loaded config of
   /// its handle (the default first) whose constraints and limits hold for it, or UnpreparedError.
   /// Such a launch is counted, and wanted() lists its problem. It allocates nothing, except for
-  /// kernels with tensor maps, a workspace or steps, whose launches without `at` always take some
-  /// host memory while they run. A function with knobs, called alone or in a region, stands for
+  /// kernels with tensor maps or steps, which take some host memory while they are launched. A
+  /// function with knobs, called alone or in a region, stands for
   /// itself: it is called with its default knobs, counted, and warned of or refused likewise, but
   /// wanted() does not list it, because no manifest prepares it. Explicit calls (prepare, tune,
   /// verify, a region's tuning) work as before. A launch that began before may still be at work.

@@ -135,10 +135,10 @@ enum class CandidateStatus {
                  ///< outside its arrays
   crashed,  ///< it ended its worker, or cost the process its device: the signal, the exit code or
             ///< the driver's words are in the reason. On record; not tried again, as the next two
-  hung,     ///< it did not end in time, and was ended with its worker
+  hung,     ///< it did not end in time: its worker or RankOptions::guard ended it, or it came late
   out_of_memory,  ///< it took more of the host's memory than a worker may have. Where the machine
                   ///< had less to spare just then, it is left untried, and tried by the next tuning
-  not_tried       ///< the budget ended first
+  not_tried       ///< the budget, a stop, or a lack of memory or workers came first: see the reason
 };
 const char* to_string(CandidateStatus status) noexcept;
 

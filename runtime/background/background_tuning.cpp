@@ -265,6 +265,8 @@ BackgroundTuning::Then BackgroundTuning::attend(Job& job, JobData& data,
   return Then::over;
 } catch (const EnvironmentError& error) {
   return failed(job, handle, true, error.what());
+} catch (const std::system_error& error) {  // no thread that would end a slice
+  return failed(job, handle, true, error.what());
 } catch (const std::exception& error) {
   return failed(job, handle, false, error.what());
 } catch (...) {

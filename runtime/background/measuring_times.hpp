@@ -63,7 +63,7 @@ class MeasuringTimes {
   /// Whether begin() would give one.
   bool may_measure() const;
   /// Null: nothing may be measured now. One at a time. Outside of windows it lasts for as many
-  /// slices.
+  /// slices. @throws std::system_error where no thread can be had that ends it
   std::unique_ptr<Stretch> begin(double slices = 1);
 
   /// Sleeps until `ready()` holds, or until the end. It is asked when something here changes, and

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <condition_variable>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -17,15 +18,15 @@ struct OpenWindow {
   OpenWindow(std::shared_ptr<runtime::MeasuringTimes> measuring, double seconds)
       : times(std::move(measuring)) {
     times->open_window();
-    if (seconds > 0)
-      alarm = std::jthread([this, deadline = runtime::TimeLimit(seconds, runtime::Clock::now())](
-                               const std::stop_token& ended) {
-        std::mutex mutex;
-        std::unique_lock lock(mutex);
-        std::condition_variable_any never;
-        if (deadline.at()) never.wait_until(lock, ended, *deadline.at(), [] { return false; });
-        if (!ended.stop_requested()) close();
-      });
+    if (seconds > 0) try {
+        set_alarm(runtime::TimeLimit(seconds, runtime::Clock::now()));
+      } catch (const std::system_error& error) {
+        close();  // no object will be there to do it
+        throw EnvironmentError(
+            detail::format("Runtime::window: no thread can be started that closes it after {} s: "
+                           "{}; open it without a limit, or when fewer threads run",
+                           seconds, error.what()));
+      }
   }
   ~OpenWindow() {
     alarm.request_stop();
@@ -34,6 +35,16 @@ struct OpenWindow {
   /// A second caller waits for the first.
   void close() noexcept {
     std::call_once(closed, [&] { times->close_window(); });
+  }
+
+  void set_alarm(runtime::TimeLimit deadline) {
+    alarm = std::jthread([this, deadline](const std::stop_token& ended) {
+      std::mutex mutex;
+      std::unique_lock lock(mutex);
+      std::condition_variable_any never;
+      if (deadline.at()) never.wait_until(lock, ended, *deadline.at(), [] { return false; });
+      if (!ended.stop_requested()) close();
+    });
   }
 
   const std::shared_ptr<runtime::MeasuringTimes> times;

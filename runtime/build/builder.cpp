@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cctype>
 #include <chrono>
-#include <set>
+#include <exception>
+#include <functional>
 
 #include <sys/resource.h>
 
+#include "cache/substitute.hpp"
 #include "kiln/detail/format.hpp"
 #include "runtime/support/machine.hpp"
 #include "runtime/support/trace.hpp"
@@ -95,28 +97,27 @@ std::optional<Build> Builder::substitute(const Key& wanted, const std::optional<
                                          Substitutes which, std::string& ambiguous) {
   using Where = cache::Store::Where;
   const Where where = which == Substitutes::any ? Where::anywhere : Where::roots;
-  const std::string source_hex = source ? to_hex(*source) : std::string();
-  const auto same_source = [&](const Key& found) {
-    return !source || found.value(codegen::kKernelSourceField) == source_hex;
-  };
-  if (!source) {
-    // Any of them may be stale; if there are several, all but one must be.
-    std::set<std::string> sources;
-    for (const Key& found : store_->portable_keys(EntryKind::binary, wanted.portable, where))
-      sources.insert(found.value(codegen::kKernelSourceField));
-    if (sources.size() > 1) {
-      ambiguous = "the store holds binaries made of " + std::to_string(sources.size()) +
-                  " sources, and the kernel's own source, which would decide, cannot be "
-                  "read";
-      return {};
-    }
-  }
+  const std::function<bool(const Key&)> same_source =
+      [source_hex = source ? to_hex(*source) : std::string()](const Key& found) {
+        return source_hex.empty() || found.value(codegen::kKernelSourceField) == source_hex;
+      };
   std::optional<codegen::Binary> binary;  // one of another format is passed over
-  auto found = store_->find_portable(EntryKind::binary, wanted.portable, where, same_source,
-                                     [&](const auto& entry) {
-                                       binary = codegen::parse_binary(entry.payload);
-                                       return binary.has_value();
-                                     });
+  cache::SubstituteSearch search{.kind = EntryKind::binary,
+                                 .portable = wanted.portable,
+                                 .where = where,
+                                 .may_be_of = same_source,
+                                 .take = [&](const cache::StoredEntry& entry) {
+                                   binary = codegen::parse_binary(entry.payload);
+                                   return binary.has_value();
+                                 }};
+  if (!source)
+    search.unread_source = [](const Key& found) {
+      return found.value(codegen::kKernelSourceField);
+    };
+  auto [found, sources] = cache::find_substitute(*store_, search);
+  if (sources > 1)
+    ambiguous = "the store holds binaries made of " + std::to_string(sources) +
+                " sources, and the kernel's own source, which would decide, cannot be read";
   if (!found) return {};
   Build build;
   build.outcome = std::make_shared<const codegen::Binary>(std::move(*binary));
@@ -140,10 +141,40 @@ std::optional<Build> Builder::substitute(const Instance& instance, Substitutes w
   return {};
 }
 
-Build Builder::build_without_compiler(const Instance& instance, const char* why_not) {
-  std::string ambiguous;
-  if (auto found = substitute(instance, Substitutes::any, &ambiguous)) return *std::move(found);
-  return missing(instance, ambiguous.empty() ? why_not : std::move(ambiguous));
+/// How each request begins: what serves where no compiler is asked, or the source that is compiled
+/// where nothing lies under its key.
+struct Builder::Beginning {
+  std::optional<Build> found{};
+  codegen::Compiler* compiler = nullptr;  ///< null: nothing can be compiled
+  std::exception_ptr no_compiler{};       ///< why; null: this mode compiles nothing
+  std::string ambiguous{};                ///< why nothing was found instead
+  codegen::Source source{};
+  Key key{};
+  bool kept = false;  ///< in the store
+};
+
+Builder::Beginning Builder::begin(const Instance& instance, const codegen::FilesSeen& files) {
+  Beginning begun;
+  if (access_ == Access::look_up) {
+    begun.found = substitute(instance, Substitutes::any, &begun.ambiguous);
+    return begun;
+  }
+  // A program may be shipped without its sources. What lies in the writable store may be of an
+  // older source: there, making the source says which file is missing.
+  if (!instance.source && (begun.found = substitute(instance, Substitutes::shipped))) return begun;
+  try {
+    begun.compiler = &compiler(instance.target.kind);
+  } catch (const EnvironmentError&) {
+    begun.no_compiler = std::current_exception();
+    // What lies in a bundle needs no compiler.
+    begun.found = substitute(instance, Substitutes::any, &begun.ambiguous);
+    return begun;
+  }
+  begun.source = codegen::make_source(instance.kernel, instance.config, instance.target,
+                                      *begun.compiler, files);
+  begun.key = codegen::binary_key(begun.source, instance.target, *begun.compiler, instance.source);
+  begun.kept = begun.source.cacheable && begun.compiler->worth_keeping();
+  return begun;
 }
 
 /// What needs no compiling, though there is a compiler: what lies under the key, the failure that
@@ -302,18 +333,9 @@ std::optional<Build> Builder::find(const KernelDefinition& kernel,
                                    std::span<const std::int64_t> config, const Target& target,
                                    const std::optional<Digest>& digest) {
   const Instance instance{kernel, config, target, digest};
-  if (access_ == Access::look_up) return substitute(instance, Substitutes::any);
-  if (!instance.source)
-    if (auto found = substitute(instance, Substitutes::shipped)) return found;
-  codegen::Compiler* compiler = nullptr;
-  try {
-    compiler = &this->compiler(target.kind);
-  } catch (const EnvironmentError&) {
-    return substitute(instance, Substitutes::any);
-  }
-  const codegen::Source source = codegen::make_source(kernel, config, target, *compiler, includes_);
-  if (!source.cacheable || !compiler->worth_keeping()) return {};
-  return look_up(instance, codegen::binary_key(source, target, *compiler, instance.source));
+  Beginning begun = begin(instance, includes_);
+  if (begun.found || !begun.kept) return std::move(begun.found);
+  return look_up(instance, begun.key);
 }
 
 Build Builder::build(const KernelDefinition& kernel, std::span<const std::int64_t> config,
@@ -326,38 +348,33 @@ Build Builder::build(const KernelDefinition& kernel, std::span<const std::int64_
   const codegen::FilesSeen files(includes_);
   const Instance instance{kernel, config, target,
                           digest ? *digest : codegen::source_digest(kernel, files)};
-  if (access_ == Access::look_up) return timed(build_without_compiler(instance));
-  // A program may be shipped without its sources. What lies in the writable store may be of an
-  // older source: there, making the source says which file is missing.
-  if (!instance.source)
-    if (auto found = substitute(instance, Substitutes::shipped)) return timed(*std::move(found));
-  codegen::Compiler* compiler = nullptr;
-  try {
-    compiler = &this->compiler(target.kind);
-  } catch (const EnvironmentError& error) {
-    if (at_most == Access::look_up) return timed(build_without_compiler(instance, error.what()));
-    // What lies in a bundle needs no compiler.
-    auto found = substitute(instance, Substitutes::any);
-    if (!found) throw;
-    return timed(*std::move(found));
+  Beginning begun = begin(instance, files);
+  if (begun.found) return timed(*std::move(begun.found));
+  if (!begun.compiler) {
+    std::string why = "this mode compiles nothing";
+    if (begun.no_compiler) try {
+        std::rethrow_exception(begun.no_compiler);
+      } catch (const EnvironmentError& error) {
+        if (at_most != Access::look_up) throw;
+        why = error.what();
+      }
+    return timed(missing(instance, begun.ambiguous.empty() ? why : begun.ambiguous));
   }
-  const codegen::Source source = codegen::make_source(kernel, config, target, *compiler, files);
-  const Key key = codegen::binary_key(source, target, *compiler, instance.source);
-  const bool kept = source.cacheable && compiler->worth_keeping();
+  const Key& key = begun.key;
   if (at_most == Access::look_up) {
-    auto found = kept ? look_up(instance, key) : std::nullopt;
+    auto found = begun.kept ? look_up(instance, key) : std::nullopt;
     return timed(found ? *std::move(found) : only_looked_up(instance, key));
   }
   bool own = false;
   Build build = flights_.run(key.digest, [&] {
     own = true;
-    if (!kept) return compile(instance, source, *compiler, key);
+    if (!begun.kept) return compile(instance, begun.source, *begun.compiler, key);
     if (auto found = look_up(instance, key)) return *std::move(found);
     cache::WorkLock lock;
     const auto outcome = store_->lock(EntryKind::binary, key, lock);
     Build made;
     if (outcome == cache::WorkLock::Outcome::ready && take(key, made)) return made;
-    return compile(instance, source, *compiler, key);
+    return compile(instance, begun.source, *begun.compiler, key);
   });
   build.compiled = build.compiled && own;
   return timed(std::move(build));

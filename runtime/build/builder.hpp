@@ -36,9 +36,11 @@ struct Build {
   Key key;                ///< of the binary
   detail::Bytes bytes;    ///< the binary as the store keeps it
   bool compiled = false;  ///< for this request; else found, refused before, missing, or no need
-  bool keepable = true;   ///< false: it may depend on files that its key does not cover
-  bool edited = false;    ///< such a file was edited while it was compiled
-  double seconds = 0;     ///< spent on it, by one thread
+  /// False: its key does not say what it was made of, because an include cannot be followed or a
+  /// file was edited while it was compiled (`edited`).
+  bool keepable = true;
+  bool edited = false;
+  double seconds = 0;  ///< spent on it, by one thread
 
   const codegen::Binary* binary() const {
     const auto* b = std::get_if<std::shared_ptr<const codegen::Binary>>(&outcome);
@@ -123,8 +125,8 @@ class Builder {
                                   std::string* ambiguous = nullptr);
   std::optional<Build> substitute(const Key& wanted, const std::optional<Digest>& source,
                                   Substitutes which, std::string& ambiguous);
-  Build build_without_compiler(const Instance& instance,
-                               const char* why_not = "this mode compiles nothing");
+  struct Beginning;
+  Beginning begin(const Instance& instance, const codegen::FilesSeen& files);
   std::optional<Build> look_up(const Instance& instance, const Key& key);
   Build only_looked_up(const Instance& instance, const Key& key);
   Build missing(const Instance& instance, std::string why);

@@ -38,6 +38,7 @@ class NotCaptured final : public ChoiceCall {
     if (engine_.device()->capturing(stream)) throw engine_.captures().counted(what_);
     (*call_)(stream, args);
   }
+  void stay() const override { call_->stay(); }
 
  private:
   const std::shared_ptr<const ChoiceCall> call_;
@@ -85,7 +86,10 @@ class Core final : public ChoiceCore {
 
   void prepare(Span problem) override {
     problems_.pin(problem);  // before it is held, so that it cannot leave in between
-    if (!in_use(problem)) obtain(problem, {}, false);
+    if (const Ready known = in_use(problem))
+      static_cast<const InUse*>(known->loaded)->call->stay();
+    else
+      obtain(problem, {}, false);
   }
 
   TuneResult tune(Span problem, const TuneOptions* given) override {
@@ -424,6 +428,7 @@ class Core final : public ChoiceCore {
           std::move(in_use->call), *engine_,
           format("choice {} for {}: the alternative {} cannot be captured", choice_.name,
                  choice_.operation.describe_problem(problem), what.name));
+    if (problems_.pinned(problem)) in_use->call->stay();
     Launchable made;
     made.problem.assign(problem.begin(), problem.end());
     // What is launched: other fields have other parameters.

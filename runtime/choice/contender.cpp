@@ -18,6 +18,7 @@
 
 namespace kiln::runtime {
 
+using detail::Access;
 using kiln::detail::format;
 
 namespace {
@@ -96,17 +97,30 @@ class Callable final : public Contender {
   Workspaces& workspaces_;
 };
 
+void prepare(ServedHandle& handle, Contender::Span problem) {
+  if (const auto missing = handle.prepare(handle.definition().bucketed(problem)))
+    throw MissingError(*missing);
+}
+
 class TemplateCall final : public ChoiceCall {
  public:
-  TemplateCall(DynamicTuned handle, Contender::Span problem)
-      : handle_(std::move(handle)), problem_(problem) {}
+  TemplateCall(std::shared_ptr<ServedHandle> handle, Contender::Span problem)
+      : handle_(std::move(handle)), problem_(problem) {
+    prepare();
+  }
 
   void operator()(Stream stream, void** args) const override {
-    handle_.launch(stream, problem_, args);
+    launch(*handle_, stream, problem_, args);
+  }
+  void stay() const override {
+    handle_->problems().pin(handle_->definition().bucketed(problem_));
+    prepare();  // again: it may have left before
   }
 
  private:
-  const DynamicTuned handle_;
+  void prepare() const { runtime::prepare(*handle_, problem_); }
+
+  const std::shared_ptr<ServedHandle> handle_;
   const ProblemValues problem_;
 };
 
@@ -120,7 +134,7 @@ class Template final : public Contender {
         engine_(engine),
         device_(engine.device()->info()),
         definition_(as_served(*what.kernel, engine.options().deterministic, device_)),
-        handle_(runtime.tuned(*what.kernel)) {}
+        handle_(served(Access::core(runtime, valid(*what.kernel)))) {}
 
   /// Its own records depend on nothing else, apart from the device.
   std::string identity(Span) const override {
@@ -134,27 +148,29 @@ class Template final : public Contender {
 
   void tune(Span problem, const TuneOptions* options, bool for_launch, TunedAlone& tuned) override {
     if (options && options->ranks) return tune_together(problem, *options, for_launch, tuned);
-    const Values values(problem.begin(), problem.end());
-    const auto before = handle_.known(values);
+    const auto known = [&] { return handle_->known(handle_->definition().bucketed(problem)); };
+    const auto before = known();
     if (options)
-      handle_.tune(values, *options);
+      handle_->tune(problem, options);
     else
-      prepare(handle_, values);
-    const auto after = handle_.known(values);
+      prepare(*handle_, problem);
+    const auto after = known();
     tuned.complete = after && after->complete;
     tuned.changed = !after || !before || before->winner().config != after->winner().config;
   }
 
   std::shared_ptr<const ChoiceCall> ready(Span problem, Span,
                                           const std::optional<Values>& kernel) override {
-    const DynamicTuned handle = kernel ? fixed(*kernel) : handle_;
-    prepare(handle, Values(problem.begin(), problem.end()));
-    return std::make_shared<TemplateCall>(handle, problem);
+    return std::make_shared<TemplateCall>(kernel ? fixed(*kernel) : handle_, problem);
   }
 
  private:
-  static void prepare(const DynamicTuned& handle, const Values& problem) {
-    if (const auto missing = handle.prepare(problem)) throw MissingError(*missing);
+  static const KernelDefinition& valid(const KernelDefinition& kernel) {
+    kernel.validate();
+    return kernel;
+  }
+  std::shared_ptr<ServedHandle> served(const std::shared_ptr<detail::HandleCore>& core) const {
+    return engine_.serving().find(*core);
   }
 
   /// Does not use the handle, which would put the result in use by itself, and which asks the ranks
@@ -181,26 +197,26 @@ class Template final : public Contender {
     tuned.kernel = result.winner().config;
   }
 
-  /// Its launches ask no other rank. A handle keeps what it has loaded, so this one is made of
-  /// today's source.
-  DynamicTuned fixed(const Values& config) {
+  /// Its launches ask no other rank. A handle keeps what it has loaded, so it is one of today's
+  /// source.
+  std::shared_ptr<ServedHandle> fixed(const Values& config) {
     const Digest definition = engine_.records().definition(definition_);
     const std::lock_guard lock(mutex_);
     const auto known = fixed_.find(config);
     if (known != fixed_.end() && known->second.definition == definition)
       return known->second.handle;
-    const Fixed made{definition, handle_.with_config(config)};
+    const Fixed made{definition, served(handle_->with_config(config))};
     return fixed_.insert_or_assign(config, made).first->second.handle;
   }
 
   detail::Engine& engine_;
   const DeviceInfo& device_;
   const KernelDefinition definition_;
-  const DynamicTuned handle_;
+  const std::shared_ptr<ServedHandle> handle_;
   std::mutex mutex_;
   struct Fixed {
     Digest definition;
-    DynamicTuned handle;
+    std::shared_ptr<ServedHandle> handle;
   };
   std::map<Values, Fixed> fixed_;  ///< by config
 };

@@ -22,6 +22,9 @@ class ChoiceCall {
   virtual ~ChoiceCall() = default;
   /// As DynamicTuned::launch.
   virtual void operator()(Stream stream, void** args) const = 0;
+  /// From now on what it launches is loaded and stays, whatever the runtime's bounds. May lock and
+  /// allocate. @throws as Contender::ready
+  virtual void stay() const {}
 };
 
 /// An alternative's part in one problem.

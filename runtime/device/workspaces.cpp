@@ -9,6 +9,7 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
 #include "runtime/device/resource_check.hpp"
+#include "runtime/device/spare_memory.hpp"
 
 namespace kiln::runtime {
 
@@ -139,11 +140,17 @@ DeviceMemory Workspaces::memory_for(WorkspaceSize& size, const WorkspaceSize& pr
       // Then only what is needed.
     }
   }
+  const auto why = [&](const EnvironmentError& error) {
+    return format("a workspace of {} bytes could not be allocated: {}", size.total(), error.what());
+  };
   try {
     return {device_, size.total()};
+  } catch (const OutOfMemory& error) {
+    throw OutOfMemory(why(error));
+  } catch (const DeviceLost& error) {
+    throw DeviceLost(why(error));
   } catch (const EnvironmentError& error) {
-    throw EnvironmentError(
-        format("a workspace of {} bytes could not be allocated: {}", size.total(), error.what()));
+    throw EnvironmentError(why(error));
   }
 }
 

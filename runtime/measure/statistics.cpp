@@ -101,6 +101,8 @@ Interval low_quantile(std::vector<double> values, double deviations) {
   return result;
 }
 
+double undisturbed(std::vector<double> values) { return quantile(std::move(values), kLowFraction); }
+
 std::optional<Drift> find_drift(std::span<const double> seconds, double least) {
   // Fewer values on a side say nothing about a level: two of them may be spikes.
   constexpr std::size_t kLeastSide = 5;

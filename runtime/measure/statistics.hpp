@@ -38,6 +38,8 @@ Interval hodges_lehmann(std::span<const double> values, double deviations);
 /// ever slows it down: as long as a good part of the values is undisturbed, this is what they say,
 /// where a median would be half disturbance.
 Interval low_quantile(std::vector<double> values, double deviations);
+/// About that quantile, by which candidates are compared. Infinite when there are none.
+double undisturbed(std::vector<double> values);
 constexpr double kLowFraction = 0.2;
 
 /// A change of level in a series of times.

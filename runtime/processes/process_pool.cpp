@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -24,6 +25,8 @@
 namespace kiln::runtime {
 
 namespace {
+
+constexpr int kPauseWithoutMemory = 20;  ///< milliseconds
 
 /// While it lives, threads are started with all signals blocked: the program's signals are for the
 /// program's own threads.
@@ -137,30 +140,57 @@ void ProcessPool::finish(Job& job, Outcome outcome) {
 void ProcessPool::keep() {
   std::unique_lock lock(mutex_);
   std::vector<pollfd> watched;
-  while (!stopping_) {
-    assign();
-    watched.assign({{wake_, POLLIN, 0}});
-    for (const auto& process : processes_) {
-      const short sends = process->to_send.empty() ? 0 : POLLOUT;
-      watched.push_back({process->child.channel(), static_cast<short>(POLLIN | sends), 0});
-      watched.push_back({process->child.errors(), POLLIN, 0});
-      watched.push_back({process->ending ? process->child.end_descriptor() : -1, POLLIN, 0});
+  while (!stopping_) try {
+      exchange_once(lock, watched);
+    } catch (const std::bad_alloc&) {
+      drop_all();
+      lock.unlock();
+      ::poll(nullptr, 0, kPauseWithoutMemory);
+      lock.lock();
     }
-    const int timeout = milliseconds_to_next_event();
-    lock.unlock();
-    ::poll(watched.data(), watched.size(), timeout);
-    lock.lock();
-    std::uint64_t count;
-    static_cast<void>(!::read(wake_, &count, sizeof count));
-    for (std::size_t i = 0; i < processes_.size(); ++i) {
-      if (watched[3 * i + 2].revents) processes_[i]->child.read_errors();
-      if (watched[3 * i + 1].revents) exchange(*processes_[i]);
-    }
-    expire();
-    let_go();
-  }
   for (const auto& process : processes_) process->child.begin_end(ChildProcess::End::now);
   processes_.clear();  // on this thread, which has started them
+}
+
+/// Waits once for the processes, without the lock, and takes what they have sent.
+void ProcessPool::exchange_once(std::unique_lock<std::mutex>& lock, std::vector<pollfd>& watched) {
+  assign();
+  watched.assign({{wake_, POLLIN, 0}});
+  for (const auto& process : processes_) {
+    const short sends = process->to_send.empty() ? 0 : POLLOUT;
+    watched.push_back({process->child.channel(), static_cast<short>(POLLIN | sends), 0});
+    watched.push_back({process->child.errors(), POLLIN, 0});
+    watched.push_back({process->ending ? process->child.end_descriptor() : -1, POLLIN, 0});
+  }
+  const int timeout = milliseconds_to_next_event();
+  lock.unlock();
+  ::poll(watched.data(), watched.size(), timeout);
+  lock.lock();
+  std::uint64_t count;
+  static_cast<void>(!::read(wake_, &count, sizeof count));
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    if (watched[3 * i + 2].revents) processes_[i]->child.read_errors();
+    if (watched[3 * i + 1].revents) exchange(*processes_[i]);
+  }
+  expire();
+  let_go();
+}
+
+/// Where there is no memory: no process can be asked or told apart from another any more, so each
+/// is ended, and all requests are given back. Takes no memory itself.
+void ProcessPool::drop_all() noexcept {
+  const auto give_back = [&](Job* job) {
+    if (!job->outcome) job->outcome = Unusable{"no memory"};  // short enough for the string itself
+  };
+  for (const auto& process : processes_) {
+    process->ending = true;
+    process->child.begin_end(ChildProcess::End::now);
+    std::ranges::for_each(process->jobs, give_back);
+    process->jobs.clear();
+  }
+  std::ranges::for_each(waiting_, give_back);
+  waiting_.clear();
+  finished_->notify_all();
 }
 
 int ProcessPool::milliseconds_to_next_event() const {
@@ -309,6 +339,7 @@ void ProcessPool::let_go() {
 
 /// Deals with the requests of a process that does not answer them.
 void ProcessPool::lose_jobs(Process& process, const std::string& how, bool blameless) {
+  if (process.jobs.empty()) return;
   std::string reason = "the process that worked on it " + how;
   if (const std::string& words = process.child.last_words(); !words.empty())
     reason += "; its last words:\n" + words;

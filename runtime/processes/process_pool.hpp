@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include <poll.h>
 #include <sys/types.h>
 
 #include "runtime/support/own_process.hpp"
@@ -80,6 +81,8 @@ class ProcessPool {
   void begin_to_keep();
   void wake() const;
   void keep();
+  void exchange_once(std::unique_lock<std::mutex>& lock, std::vector<pollfd>& watched);
+  void drop_all() noexcept;
   int milliseconds_to_next_event() const;
   void assign();
   bool assign(Job& job);

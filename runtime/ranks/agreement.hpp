@@ -8,9 +8,12 @@
 //             same list of exchanges, whatever it had cached.
 //   share     broadcast per problem that only some have (if so asked)
 //   costs     shard: one maximum of what candidates cost
-//   tune      no exchange inside. Lockstep: per problem one maximum of which ranks can run what,
+//   tune      no exchange inside, but in lockstep: per problem
+//             ready  one maximum of which ranks can run what
+//             go     one maximum, which only ranks reach that have `ready`
 //             then per candidate one run and one reduction; a candidate that fails on one rank
-//             fails on all.
+//             fails on all. Where candidates run in workers, Tasks makes exchanges of its own on
+//             the same communicator, with each run and before the first one (WorkerGroup).
 //   reduce    per problem one reduction (leader: broadcast); a failed candidate is +inf
 //   finals    shard: the best few and the default, timed by everyone, one reduction per problem
 //             whose candidates several ranks have timed; a problem that one rank has as a whole is
@@ -45,7 +48,8 @@
 //  4. Which exchange comes next depends on what gathers, broadcasts and maxima gave, which are the
 //     same everywhere, never on a mean, whose last bit may differ between ranks. As long as no
 //     exchange fails, every rank makes the same number of collectives of the same kinds and sizes,
-//     and the communicator is usable afterwards, also when the answer is "defaults".
+//     and the communicator is usable afterwards, also when the answer is "defaults". What Tasks
+//     exchanges in lockstep must keep to the same rule.
 #pragma once
 
 #include <cstddef>

@@ -18,6 +18,9 @@ struct Access {
   static const std::shared_ptr<Engine>& engine(const Runtime& runtime) noexcept {
     return runtime.engine_;
   }
+  static std::shared_ptr<HandleCore> core(const Runtime& runtime, KernelDefinition kernel) {
+    return runtime.core(std::move(kernel));
+  }
   static Region region(RegionCore& core, std::shared_ptr<FunctionHandles> functions) {
     return Region(core, std::move(functions));
   }

@@ -1,8 +1,18 @@
 // Handles of kernels described at run time.
 #include "kiln/handle.hpp"
 #include "kiln/runtime.hpp"
+#include "runtime/serve/served_handle.hpp"
 
 namespace kiln {
+
+void runtime::launch(detail::HandleCore& handle, Stream stream, const ProblemValues& problem,
+                     void** args) {
+  const KernelDefinition& d = handle.definition();
+  const ProblemValues bucket = d.bucketed(problem);
+  handle.check(problem, args);
+  const detail::Held ready = handle.at(bucket, stream);
+  ready->launch(d.launch(ready->config, problem, handle.limits()), problem, stream, args);
+}
 
 DynamicTuned DynamicTuned::with_config(const Values& config) const {
   return DynamicTuned(core_->with_config(config));
@@ -18,11 +28,7 @@ DynamicTuned Runtime::tuned(const KernelDefinition& definition) const {
 }
 
 void DynamicTuned::launch(Stream stream, const ProblemValues& problem, void** args) const {
-  const KernelDefinition& d = core_->definition();
-  const ProblemValues bucket = d.bucketed(problem);
-  core_->check(problem, args);
-  const detail::Held ready = core_->at(bucket, stream);
-  ready->launch(d.launch(ready->config, problem, core_->limits()), problem, stream, args);
+  runtime::launch(*core_, stream, problem, args);
 }
 
 DynamicBound DynamicTuned::at(const ProblemValues& problem) const {

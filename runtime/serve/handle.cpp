@@ -66,9 +66,21 @@ class KernelHandle final : public runtime::ServedHandle {
   }
 
   Ready make_ready(std::span<const std::int64_t> problem) override {
-    Ready ready = make_ready_unbounded(problem);
-    engine_->bounds().keep_to_module_bytes();
-    return ready;
+    if (const auto sealed = engine_->serving().sealed())
+      return provisions_.unprepared(problem, *sealed);
+    // A launch does not look again for what was missing a moment ago.
+    if (const auto lacking = problems_.missing(problem)) return skip_or_throw(*lacking);
+    const RuntimeOptions& options = engine_->options();
+    const bool ranks = together();
+    if (may_not_ask(problem)) return current(problem);
+    if (ranks || fixed_ || options.mode == Mode::collect || options.mode == Mode::background ||
+        options.while_busy == WhileBusy::wait)
+      return launched(problem, make(problem));
+    // While anything is being tuned, a launch that has a stand-in does not look for more.
+    if (engine_->busy())
+      if (Ready served = problems_.served(problem, Standing::meanwhile)) return served;
+    const auto outcome = problems_.try_make(problem, [&] { return obtain(problem); });
+    return outcome ? launched(problem, *outcome) : ready_or_throw(untuned_meanwhile(problem));
   }
 
   Ready make_ready(std::span<const std::int64_t> problem, Stream stream) override {
@@ -110,10 +122,12 @@ class KernelHandle final : public runtime::ServedHandle {
     if (problems_.find(problem)) return {};
     const Problems::Outcome outcome = may_not_ask(problem) ? Problems::Unmade{} : make(problem);
     if (const auto* missing = std::get_if<Missing>(&outcome)) return *missing;
-    if (!std::holds_alternative<Problems::Unmade>(outcome)) return {};
-    const Problems::StandIn served = best_known_meanwhile(problem);
-    const auto* missing = std::get_if<Missing>(&served);
-    return missing ? std::optional(*missing) : std::nullopt;
+    if (std::holds_alternative<Problems::Unmade>(outcome)) {
+      const Problems::StandIn served = best_known_meanwhile(problem);
+      if (const auto* missing = std::get_if<Missing>(&served)) return *missing;
+    }
+    problems_.served(problem, Standing::meanwhile);  // a use, like the launch that it is made for
+    return {};
   }
 
   std::variant<Launchable, Missing> load(std::span<const std::int64_t> problem,
@@ -125,10 +139,8 @@ class KernelHandle final : public runtime::ServedHandle {
     if (Ready served = problems_.served(problem, Standing::best_known)) return served;
     if (const auto sealed = engine_->serving().sealed())
       return provisions_.unprepared(problem, *sealed);
-    Ready ready = ready_or_throw(problems_.stand_in(problem, Standing::best_known,
-                                                    [&] { return load_best_known(problem); }));
-    engine_->bounds().keep_to_module_bytes();
-    return ready;
+    return ready_or_throw(problems_.stand_in(problem, Standing::best_known,
+                                             [&] { return load_best_known(problem); }));
   }
 
   void use(std::span<const std::int64_t> problem, const Values& config) override {
@@ -141,11 +153,12 @@ class KernelHandle final : public runtime::ServedHandle {
                   std::shared_ptr<runtime::Module> module) override {
     const Ready ready = problems_.find(problem);
     const bool built_anew = module != nullptr;  // perhaps of a source that was edited
-    if (!ready || ready->config != config || ready->provisional || built_anew) {
-      auto made = load_config(problem, config, std::move(module));
-      if (const auto* missing = std::get_if<Missing>(&made)) throw MissingError(*missing);
-      problems_.choose(std::get<Launchable>(std::move(made)), built_anew);
-    }
+    // Also what is in use already is chosen: what another thread is making does not replace it.
+    Problems::Loaded made = ready && ready->config == config && !ready->provisional && !built_anew
+                                ? Problems::Loaded(*ready)
+                                : load_config(problem, config, std::move(module));
+    if (const auto* missing = std::get_if<Missing>(&made)) throw MissingError(*missing);
+    problems_.choose(std::get<Launchable>(std::move(made)), built_anew);
     if (runtime::Background* background = engine_->background())
       background->drop(this, Values(problem.begin(), problem.end()));
   }
@@ -256,25 +269,6 @@ class KernelHandle final : public runtime::ServedHandle {
   }
 
  private:
-  /// As make_ready(), but more may be loaded then than the runtime may have.
-  Ready make_ready_unbounded(std::span<const std::int64_t> problem) {
-    if (const auto sealed = engine_->serving().sealed())
-      return provisions_.unprepared(problem, *sealed);
-    // A launch does not look again for what was missing a moment ago.
-    if (const auto lacking = problems_.missing(problem)) return skip_or_throw(*lacking);
-    const RuntimeOptions& options = engine_->options();
-    const bool ranks = together();
-    if (may_not_ask(problem)) return current(problem);
-    if (ranks || fixed_ || options.mode == Mode::collect || options.mode == Mode::background ||
-        options.while_busy == WhileBusy::wait)
-      return launched(problem, make(problem));
-    // While anything is being tuned, a launch that has a stand-in does not look for more.
-    if (engine_->busy())
-      if (Ready served = problems_.served(problem, Standing::meanwhile)) return served;
-    const auto outcome = problems_.try_make(problem, [&] { return obtain(problem); });
-    return outcome ? launched(problem, *outcome) : ready_or_throw(untuned_meanwhile(problem));
-  }
-
   using Problems = runtime::Problems;
   using Standing = runtime::Standing;
 
@@ -299,8 +293,13 @@ class KernelHandle final : public runtime::ServedHandle {
     const auto dispose = [this](std::shared_ptr<const void> what) {
       engine_->bounds().dispose(std::move(what));
     };
-    return {engine_->bounds().max_problems(), engine_->bounds().max_module_bytes() != 0, release,
-            dispose, &engine_->workshop().telemetry().counters};
+    const auto keep_all = [this] { engine_->bounds().keep_to_module_bytes(); };
+    return {engine_->bounds().max_problems(),
+            engine_->bounds().max_module_bytes() != 0,
+            release,
+            dispose,
+            keep_all,
+            &engine_->workshop().telemetry().counters};
   }
 
   /// Whether the ranks choose when a problem is launched.

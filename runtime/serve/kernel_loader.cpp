@@ -10,6 +10,7 @@
 #include "runtime/device/loaded_modules.hpp"
 #include "runtime/device/module_data.hpp"
 #include "runtime/device/resource_check.hpp"
+#include "runtime/device/spare_memory.hpp"
 #include "runtime/serve/access.hpp"
 
 namespace kiln::runtime {
@@ -266,6 +267,10 @@ auto KernelLoader::named(const F& use) const try {
   throw engine_->captures().counted(format("kernel {}: {}", definition_.name, error.what()));
 } catch (const UserError& error) {
   throw UserError(format("kernel {}: {}", definition_.name, error.what()));
+} catch (const OutOfMemory& error) {  // regions and choices tell these two by their types
+  throw OutOfMemory(format("kernel {}: {}", definition_.name, error.what()));
+} catch (const DeviceLost& error) {
+  throw DeviceLost(format("kernel {}: {}", definition_.name, error.what()));
 } catch (const EnvironmentError& error) {
   throw EnvironmentError(format("kernel {}: {}", definition_.name, error.what()));
 }

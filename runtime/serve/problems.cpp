@@ -56,7 +56,7 @@ Problems::Outcome Problems::work_alone(const Values& problem, const Work& work, 
 }
 
 Problems::Outcome Problems::end(const Values& problem, Made made) {
-  const Sweep sweep(*this);
+  const Sweep sweep(*this, std::holds_alternative<Launchable>(made));
   std::lock_guard lock(mutex_);
   if (auto* launchable = std::get_if<Launchable>(&made)) {
     advance(problem, ProblemEvent::publish);
@@ -84,7 +84,7 @@ Problems::StandIn Problems::stand_in(std::span<const std::int64_t> problem, Stan
     // Destroyed without the lock, where it is not needed any more: that unloads a module.
     Loaded loaded = load();
     if (auto* missing = std::get_if<Missing>(&loaded)) return std::move(*missing);
-    const Sweep sweep(*this);
+    const Sweep sweep(*this, true);
     std::lock_guard lock(mutex_);
     advance(key, ProblemEvent::stand_in);
     if (Ready ready = table_.find(key, standing)) return ready;
@@ -95,20 +95,22 @@ Problems::StandIn Problems::stand_in(std::span<const std::int64_t> problem, Stan
 }
 
 Ready Problems::choose(Launchable chosen, bool built_anew) {
-  const Sweep sweep(*this);
+  const Sweep sweep(*this, true);
   std::lock_guard lock(mutex_);
   advance(chosen.problem, ProblemEvent::choose);
-  Ready ready = built_anew ? table_.publish(std::move(chosen)) : put_in_use(chosen);
+  const Ready ready = built_anew ? table_.publish(std::move(chosen)) : put_in_use(chosen);
   keep_to_bound(ready->problem);
-  return ready;
+  return table_.find(ready->problem);  // which notes that it is used
 }
 
 bool Problems::choose_over(const Ready& seen, Launchable chosen) {
-  const Sweep sweep(*this);
+  Ready ready;  // outlives the sweep, in which it must not leave
+  const Sweep sweep(*this, true);
   std::lock_guard lock(mutex_);
   if (table_.find(chosen.problem) != seen) return false;
   advance(chosen.problem, ProblemEvent::choose);
-  keep_to_bound(put_in_use(chosen)->problem);
+  ready = put_in_use(chosen);
+  keep_to_bound(ready->problem);
   return true;
 }
 
@@ -136,6 +138,8 @@ Problems::Sweep::~Sweep() try {
   if (bound.counters)
     bound.counters->modules_unloaded.fetch_add(freed.unloaded, std::memory_order_relaxed);
   if (freed.what && bound.dispose) bound.dispose(std::move(freed.what));
+  freed = {};  // what it unloads is not loaded any more when that is counted
+  if (publishes_ && bound.keep_all) bound.keep_all();
 } catch (const std::bad_alloc&) {
   return;
 }
@@ -144,6 +148,11 @@ void Problems::pin(std::span<const std::int64_t> problem) {
   std::lock_guard lock(mutex_);
   const auto [pinned, is_new] = pinned_.insert(values_of(problem));
   if (const auto found = lives_.find(*pinned); found != lives_.end()) found->second.pinned = true;
+}
+
+bool Problems::pinned(std::span<const std::int64_t> problem) const {
+  std::lock_guard lock(mutex_);
+  return pinned_.contains(values_of(problem));
 }
 
 std::size_t Problems::evict(std::size_t most) {

@@ -37,6 +37,9 @@ struct ProblemBound {
   std::function<void(std::vector<Values>&)> release{};
   /// Destroys what has left. Empty: at once, on the thread that has found it unused.
   std::function<void(std::shared_ptr<const void>)> dispose{};
+  /// Called after something was put in use or stands in, on that thread, without any lock: lets
+  /// problems of several handles leave where they hold too much together. Empty: they may.
+  std::function<void()> keep_all{};
   Counters* counters = nullptr;  ///< where it is counted; null: nowhere
 };
 
@@ -105,7 +108,7 @@ class Problems {
 
   /// Puts the launchable in use, unless the one in use has the same config. A launchable that is
   /// being made meanwhile does not replace it. `built_anew`: its source may be another one, so it
-  /// replaces that, too.
+  /// replaces that, too. Counts as a use of the problem.
   detail::Ready choose(detail::Launchable chosen, bool built_anew = false);
   /// The same, if `seen` is still what is in use for the problem. Returns whether it was.
   bool choose_over(const detail::Ready& seen, detail::Launchable chosen);
@@ -118,6 +121,7 @@ class Problems {
 
   /// The problem stays, whatever the bound, from now on or from when it is held.
   void pin(std::span<const std::int64_t> problem);
+  bool pinned(std::span<const std::int64_t> problem) const;
   /// Lets problems leave that were not used since this was called last: `most` of them at most, in
   /// one round over all. Returns how many. @pre there is a bound
   std::size_t evict(std::size_t most);
@@ -177,10 +181,12 @@ class Problems {
     bool counts = false;             ///< all ranks have agreed on this problem
   };
 
-  /// Frees at its end what can be freed then, without the lock.
+  /// Frees at its end what can be freed then, without the lock. With `publishes` all handles keep
+  /// to their bound after that; the new problem stays, because the caller has what was published.
   class Sweep {
    public:
-    explicit Sweep(Problems& problems) : problems_(problems) {}
+    explicit Sweep(Problems& problems, bool publishes = false)
+        : problems_(problems), publishes_(publishes) {}
     Sweep(const Sweep&) = delete;
     Sweep& operator=(const Sweep&) = delete;
     /// Where there is no memory, a later one frees it.
@@ -188,6 +194,7 @@ class Problems {
 
    private:
     Problems& problems_;
+    const bool publishes_;
   };
 
   Outcome work_alone(const Values& problem, const Work& work, If when);

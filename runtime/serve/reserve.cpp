@@ -104,11 +104,6 @@ void Reserve::keep(Ready ready) {
   if (std::ranges::find(kept_, ready) == kept_.end()) kept_.push_back(std::move(ready));
 }
 
-std::size_t Reserve::generations() const {
-  const std::lock_guard lock(mutex_);
-  return renewed_.size();
-}
-
 std::vector<Ready> Reserve::kept() const {
   const std::lock_guard lock(mutex_);
   return kept_;

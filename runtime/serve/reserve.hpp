@@ -25,8 +25,8 @@ class Reserve {
   explicit Reserve(const KernelDefinition& definition) : definition_(definition) {}
 
   /// A launchable whose constraints hold for the problem, and which was loaded for launches that
-  /// ask for as much; or null. Takes no lock, and allocates nothing for an entry with the caller's
-  /// arguments. @throws what the kernel's rules throw
+  /// ask for as much; or null. Takes no lock, and allocates nothing, except for kernels with tensor
+  /// maps or steps. @throws what the kernel's rules throw
   detail::Ready find(std::span<const std::int64_t> problem, const DeviceLimits& limits) const;
   /// Whether what stands in for the problem was found to be wrong. Takes no lock.
   bool distrusted(std::span<const std::int64_t> problem) const noexcept;
@@ -36,8 +36,6 @@ class Reserve {
              const DeviceLimits& limits);
   /// Keeps a launchable loaded, also when it is not in the handle's table any more.
   void keep(detail::Ready ready);
-  /// Lists of fallbacks that are still in memory, the current one included.
-  std::size_t generations() const;
   /// Those that were kept.
   std::vector<detail::Ready> kept() const;
   /// From the next renew() on nothing is found for this problem; or again.

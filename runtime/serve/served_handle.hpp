@@ -36,4 +36,7 @@ class ServedHandle : public detail::HandleCore {
   virtual std::shared_ptr<const KernelDefinition> kept_definition() const = 0;
 };
 
+/// As DynamicTuned::launch.
+void launch(detail::HandleCore& handle, Stream stream, const ProblemValues& problem, void** args);
+
 }  // namespace kiln::runtime

@@ -22,16 +22,9 @@ bool RankRecords::has_faulted(std::size_t s, const std::optional<Recall>& known)
          (known && runtime::has_faulted(*known));
 }
 
-/// Not where the source was edited meanwhile: that record is of another one.
 std::optional<Recall> RankRecords::latest(std::size_t s) const {
   const auto& [what, problem] = problems_[s];
-  RecordBook& records = workshop_.records();
-  if (records.key(what, problem) != kept_[s].key) return {};
-  return records.recall(what, problem, options_, false);
-}
-
-bool RankRecords::may_merge(const std::optional<Recall>& latest) const {
-  return latest && latest->same_space && latest->policy == policy_of(options_);
+  return workshop_.records().latest(kept_[s].key, what, problem, options_, false);
 }
 
 void RankRecords::remember(std::size_t s, const TuneResult& result, bool faulted) {
@@ -41,13 +34,9 @@ void RankRecords::remember(std::size_t s, const TuneResult& result, bool faulted
   if (result.complete) workshop_.faults().remove(key.digest);
 }
 
-void RankRecords::save(std::size_t s, TuneResult result, bool anew) {
+void RankRecords::save(std::size_t s, const TuneResult& result, bool anew) {
   const auto latest = this->latest(s);
-  if (may_merge(latest) && anew)
-    add_missing(result, latest->result);
-  else if (may_merge(latest))
-    result = merged(latest->result, result);
-  remember(s, result, latest && latest->faulted);
+  remember(s, joined(latest, result, options_, anew), latest && latest->faulted);
 }
 
 void RankRecords::save_fault(std::size_t s, TuneResult seen) {
@@ -55,11 +44,10 @@ void RankRecords::save_fault(std::size_t s, TuneResult seen) {
   seen.complete = false;
   seen.end = SearchEnd::stopped;
   const auto latest = this->latest(s);
-  const bool may_merge = this->may_merge(latest);
   if (seen.winner().status == CandidateStatus::measured) {
     // Not even a tuning that measures anew replaces an earlier winner before its end.
-    remember(s, may_merge ? merged(latest->result, seen) : seen, true);
-  } else if (may_merge) {
+    remember(s, joined(latest, seen, options_, false), true);
+  } else if (may_join(latest, options_)) {
     TuneResult stays = latest->result;
     add_missing(stays, seen);
     remember(s, stays, true);

@@ -26,7 +26,7 @@ class RankRecords {
 
   /// What all agreed on.
   /// @param anew it takes the place of an earlier winner
-  void save(std::size_t s, TuneResult result, bool anew);
+  void save(std::size_t s, const TuneResult& result, bool anew);
   /// What this rank alone has seen of a problem before it lost its device, so that later processes
   /// leave out what did it. Without a winner, here or on record, there is no record of it: this
   /// process alone remembers.
@@ -39,7 +39,6 @@ class RankRecords {
   };
 
   std::optional<Recall> latest(std::size_t s) const;
-  bool may_merge(const std::optional<Recall>& latest) const;
   void remember(std::size_t s, const TuneResult& result, bool faulted);
 
   Workshop& workshop_;

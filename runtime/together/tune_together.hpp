@@ -16,7 +16,9 @@ namespace kiln::runtime {
 /// once per store. Where nothing may be measured, by the mode or by `may_measure` (the same on all
 /// ranks), ranks with different records use defaults. Fills in RankReport. A collective call: every
 /// rank makes it with the same problems.
-/// @throws UserError on options that make no sense; a rank that fails is no exception.
+/// @throws UserError on options that make no sense. With one rank also whatever fails; with
+/// several, what this rank's own functions throw, once the others have heard of it. That another
+/// rank has failed is in the results.
 std::vector<TuneResult> tune_together(Workshop& workshop, std::span<const TunableProblem> problems,
                                       const TuneOptions& options, Trials& trials,
                                       bool for_launch = false, bool may_measure = true);

@@ -117,4 +117,17 @@ TuneResult not_tuned(const detail::Tunable& subject, std::span<const std::int64_
   return result;
 }
 
+bool may_join(const std::optional<Recall>& known, const TuneOptions& options) {
+  return known && known->same_space && known->policy == policy_of(options);
+}
+
+TuneResult joined(const std::optional<Recall>& latest, const TuneResult& found,
+                  const TuneOptions& options, bool anew) {
+  if (!may_join(latest, options)) return found;
+  if (!anew) return merged(latest->result, found);
+  TuneResult result = found;
+  add_missing(result, latest->result);
+  return result;
+}
+
 }  // namespace kiln::runtime

@@ -141,7 +141,7 @@ std::size_t Candidates::adopt(const Candidate& candidate) {
   const std::size_t index = add(candidate.config);
   result_.candidates[index] = candidate;
   if (candidate.status == CandidateStatus::measured)
-    scores_[index] = quantile(candidate.samples, 0.2);
+    scores_[index] = undisturbed(candidate.samples);
   return index;
 }
 

@@ -26,9 +26,6 @@ constexpr double kHostSampleSeconds = 2e-4;
 constexpr double kHostFinalSeconds = 3, kHostLeastFinalSeconds = 0.8;
 constexpr const char* kNoTimeLeft = "the budget ended before it was timed";
 
-/// A disturbance only ever adds time: what is compared is the time of the quieter samples.
-double undisturbed(const std::vector<double>& samples) { return quantile(samples, 0.2); }
-
 CandidateResources resources_of(const Trial& trial) {
   const auto* binary = std::get_if<std::shared_ptr<const codegen::Binary>>(&trial.code);
   if (!binary) return {};

@@ -1,6 +1,6 @@
 #include "runtime/tune/record_book.hpp"
 
-#include <set>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -9,6 +9,7 @@
 
 #include "cache/plain_json.hpp"
 #include "cache/record.hpp"
+#include "cache/substitute.hpp"
 #include "kiln/detail/function_core.hpp"
 #include "kiln/error.hpp"
 #include "kiln/version.hpp"
@@ -120,25 +121,21 @@ std::optional<Recall> RecordBook::recall(const Tunable& subject,
     if (ends || !known) known = std::move(found);
     return ends;
   };
-  const auto same_source = [&](const Key& found) {
+  const std::function<bool(const Key&)> same_source = [&](const Key& found) {
     return own_key ? found == key : may_be_of(found, sources);
   };
   using Where = cache::Store::Where;
-  const Where where = own_key ? Where::roots : Where::anywhere;
-  if (!own_key && several_sources(key.portable, sources)) return {};
-  store_->find_portable(EntryKind::record, key.portable, where, same_source, take_shipped);
+  cache::SubstituteSearch search{.kind = EntryKind::record,
+                                 .portable = key.portable,
+                                 .where = own_key ? Where::roots : Where::anywhere,
+                                 .may_be_of = same_source,
+                                 .take = take_shipped};
+  if (!own_key)
+    search.unread_source = [](const Key& found) {
+      return found.value(codegen::kKernelSourceField) + ' ' + found.value(kReferenceSourceField);
+    };
+  cache::find_substitute(*store_, search);
   return known;
-}
-
-/// Whether records of this problem are of several sources, and what cannot be read would decide
-/// between them: all but one are stale.
-bool RecordBook::several_sources(const Digest& portable, const SourceDigests& sources) {
-  std::set<std::pair<std::string, std::string>> seen;
-  for (const Key& key :
-       store_->portable_keys(EntryKind::record, portable, cache::Store::Where::anywhere))
-    if (may_be_of(key, sources))
-      seen.emplace(key.value(codegen::kKernelSourceField), key.value(kReferenceSourceField));
-  return seen.size() > 1;
 }
 
 std::string RecordBook::why_not_kept(const Tunable& subject) {

@@ -57,6 +57,14 @@ class RecordBook {
     return recall(subject, problem, any ? std::nullopt : std::optional(policy_of(options)),
                   sources);
   }
+  /// The same under `key`, which the caller took before it measured. Nothing where the source was
+  /// edited meanwhile: what is there now is of another one.
+  std::optional<Recall> latest(const Key& key, const detail::Tunable& subject,
+                               std::span<const std::int64_t> problem, const TuneOptions& options,
+                               bool for_launch) {
+    if (this->key(subject, problem) != key) return {};
+    return recall(subject, problem, options, for_launch);
+  }
   SourceDigests source_digests_of(const detail::Tunable& subject);
   /// Puts a result into the store, in the place of what is there. The caller passes the key and the
   /// versions that it took before measuring, because the source may be edited meanwhile. What
@@ -82,8 +90,6 @@ class RecordBook {
                                  std::span<const std::int64_t> problem, std::size_t count);
 
  private:
-  bool several_sources(const Digest& portable, const SourceDigests& sources);
-
   std::shared_ptr<cache::Store> store_;
   std::shared_ptr<Device> device_;
   Builder& builder_;

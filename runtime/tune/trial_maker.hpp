@@ -62,7 +62,8 @@ class TrialMaker {
   /// @throws as Builder::build, and SourceEdited
   virtual Build build(const Values& config) = 0;
   /// Builds as jobs that may go on, on this crew, after the search has ended: they use neither this
-  /// object nor what it was made of. Nothing: builds must have ended by then.
+  /// object nor the kernel's definition. The builder, whose crew this is, outlives them. Nothing:
+  /// builds must have ended by then.
   virtual std::optional<LastingBuilds> lasting_builds() const { return {}; }
   /// What was built, loaded as launches need it (null: there is nothing to load), or why it cannot
   /// be.

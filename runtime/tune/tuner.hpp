@@ -29,6 +29,12 @@ TuneResult merged(const TuneResult& earlier, const TuneResult& now);
 
 /// Adds the candidates of an earlier run that this run has not tried.
 void add_missing(TuneResult& result, const TuneResult& earlier);
+/// Whether a record's times may stand beside those of a tuning with these options.
+bool may_join(const std::optional<Recall>& known, const TuneOptions& options);
+/// What is to be on record from now on, where `latest` is. `anew`: what was found takes the place
+/// of an earlier winner, and only what it did not try is added.
+TuneResult joined(const std::optional<Recall>& latest, const TuneResult& found,
+                  const TuneOptions& options, bool anew);
 
 /// Leaves out the candidates that were planned, but not reached; not those that were `postponed`.
 void drop_untried(TuneResult& result, std::span<const std::size_t> postponed);

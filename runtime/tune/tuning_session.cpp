@@ -223,14 +223,10 @@ class Session {
   /// meanwhile.
   enum class Of { interim, whole_run };
   void save(const TuneResult& found, Of run) const {
-    TuneResult result = found;
-    // Not where the source was edited meanwhile: that record is of another one.
-    std::optional<Recall> latest;
-    if (workshop_.records().key(subject_, problem_) == key_) latest = recall();
-    // Nor does a search that measures anew replace an earlier winner before its end.
-    if (latest && latest->same_space && comparable(*latest) &&
-        (!options_.retune || run == Of::interim))
-      result = merged(latest->result, found);
+    const auto latest = workshop_.records().latest(key_, subject_, problem_, options_, for_launch_);
+    // A search that measures anew does not replace an earlier winner before its end.
+    const TuneResult result =
+        joined(latest, found, options_, options_.retune && run == Of::whole_run);
     // A search that has tried everything in a worker has met the candidate that faulted, or there
     // is none any more.
     const bool faulted = !result.complete && (faulted_ || (latest && latest->faulted));

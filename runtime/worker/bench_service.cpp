@@ -178,7 +178,7 @@ class Desk {
         return share(answer);
       case Ask::reach:
         return reach(fields);
-      case Ask::reset:
+      case Ask::begin_in_step:
         for (PeerPart& part : parts_) part.reset();
         bench_->keep_in_step(true);
         return;

@@ -56,7 +56,7 @@ const char* name_of(Ask ask) {
     case Ask::forget_recording:
     case Ask::share:
     case Ask::reach:
-    case Ask::reset:
+    case Ask::begin_in_step:
     case Ask::is_there:
       break;
   }

@@ -97,7 +97,7 @@ enum class Ask : std::uint64_t {
   repair,            ///< answers what was changed
   share,             ///< answers how others reach its symmetric memory, by group
   reach,             ///< the same of all ranks, by group
-  reset,             ///< all flags to 0, of each group
+  begin_in_step,     ///< all flags to 0, of each group; from now on the bench keeps in step
   is_there,          ///< also where it has no bench
   outputs            ///< draw, argument, whether defined, offset, count; answers bytes
 };

@@ -308,7 +308,7 @@ WorkerGroup::Said WorkerGroup::get_ready(IsolatedBench* bench, const Trial* tria
       said.fail(refusal->status, refusal->reason);
     } else {
       rig = std::get<std::shared_ptr<Rig>>(std::move(loaded));
-      bench->link().ask_group(Ask::reset);
+      bench->link().ask_group(Ask::begin_in_step);
     }
   } catch (const OutOfMemory& error) {  // it passes by itself
     said.fail(CandidateStatus::not_tried, error.what());

@@ -94,8 +94,8 @@ inline constexpr VariableEntry kVariables[] = {
      "there until one has faulted, then in a worker; `always`, in a worker",
      "`after_fault`", "a runtime is made"},
     {"KILN_CANDIDATE_SECONDS", VariableEntry::Of::kiln,
-     "seconds that a candidate in a worker or a callable may take for one verification or sample",
-     "30, or 20 times the longest so far if that is more; 300 for the first", "a tuning begins"},
+     "seconds for one verification or sample, in a worker or a callable; in lockstep: all launches",
+     "30, at least 20 times the longest; 300 for the first; in lockstep 20", "a tuning begins"},
     {"KILN_MEASURE", VariableEntry::Of::kiln,
      "how a sample's launches are started while kernels are tuned, where the program does not say: "
      "`graph`, as one graph, or `eager`, one by one, as a program without graphs does",

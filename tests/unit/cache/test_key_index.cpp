@@ -200,3 +200,31 @@ TEST_CASE("what comes to a directory root, and what goes, is seen", "[cache][key
   writer.put_record(record, 1);
   CHECK(find_record());
 }
+
+TEST_CASE("a look-up that finds nothing ends, however much is written meanwhile",
+          "[cache][key_index]") {
+  const TemporaryDirectory own, root;
+  constexpr auto kRoots = Store::Where::roots;
+  const bool in_root = GENERATE(false, true);
+  Store writer(options_of(in_root ? root.path() : own.path()));
+  const Key refused = config_key(0);
+  writer.put(refused, make_bytes(10));
+  Store store(options_of(own.path(), {root.path()}));
+  const Store::Where where = in_root ? kRoots : Store::Where::anywhere;
+  // Another writer comes between each look and the next one.
+  int looks = 0;
+  const auto none = [&](const Key&) {
+    if (++looks < 20) writer.put(config_key(looks), make_bytes(10));
+    return false;
+  };
+  CHECK_FALSE(store.find_portable(EntryKind::binary, refused.portable, where, none));
+  CHECK(looks <= 2);
+  // One of the same half is what it may be looking for.
+  looks = 0;
+  const Key another = config_key(0, "13.1");
+  const auto other = [&](const Key& key) {
+    if (looks++ == 0) writer.put(another, make_bytes(20));
+    return key == another;
+  };
+  CHECK(store.find_portable(EntryKind::binary, refused.portable, where, other));
+}

@@ -47,6 +47,43 @@ TEST_CASE("where the background gets no thread, launches get the untuned config"
   CHECK(becomes([&] { return handle.config({240}) == Values{8, 0}; }));
 }
 
+TEST_CASE("a window that gets no thread to close it is not open", "[runtime][background]") {
+  Directory directory;
+  Served process(directory.path());
+  const Runtime runtime = process.runtime();
+  const auto times =
+      dynamic_cast<runtime::BackgroundTuning&>(*detail::Access::engine(runtime)->background())
+          .times();
+  {
+    const NoMoreThreads none;
+    CHECK_THROWS_AS(runtime.window({.max_seconds = 60}), EnvironmentError);
+  }
+  CHECK_FALSE(times->may_measure());
+  {
+    const TuningWindow window = runtime.window({.max_seconds = 60});
+    CHECK(times->may_measure());
+  }
+  CHECK_FALSE(times->may_measure());
+}
+
+TEST_CASE("a slice that gets no thread to end it is tried again", "[runtime][background]") {
+  Directory directory;
+  Served process(directory.path());
+  process.options.background.duty = 1;
+  process.options.compile_threads = 1;
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  run_once(handle, 60);  // from now on the background has its own thread
+  REQUIRE(becomes([&] { return runtime.settled(); }));
+  {
+    const NoMoreThreads none;
+    run_once(handle, 120);
+    REQUIRE(becomes([&] { return runtime.metrics().background_errors_total > 0; }));
+  }
+  CHECK(becomes([&] { return runtime.settled(); }));
+  CHECK(handle.config({120}) == Values{8, 0});
+}
+
 namespace {
 
 constexpr int kMany = 400;

@@ -221,6 +221,40 @@ TEST_CASE_METHOD(Twice, "a choice holds as many problems as it may, and finds ot
   CHECK(runtime.statistics().tuned == tunings);
 }
 
+TEST_CASE_METHOD(Twice, "kernels that a choice launches keep to the bound on modules",
+                 "[choice][bounds]") {
+  constexpr std::uint64_t kMost = 8;
+  process.options.max_module_bytes = kMost * typed_entry(2).size();
+  const Runtime runtime = process.runtime();
+  const auto f = tuned(runtime, twice);
+  const auto launch = [&](int n) {
+    Buffers data(n);
+    f({}, data.y.data(), data.x.data(), n);
+    return data.doubled();
+  };
+  bool right = launch(1001), within = true;
+  f.prepare({1000});
+  f.prepare({1001});  // which is in use, and did not need to stay until now
+  for (int n = 1; n <= 64; ++n) {
+    right = launch(n) && right;
+    within = within && runtime.metrics().module_bytes <= *process.options.max_module_bytes;
+  }
+  CHECK(right);
+  CHECK(within);
+  CHECK(f.chosen({40}).name == "template");
+  const int loads = process.device->loads;
+  CHECK(launch(1000));
+  CHECK(launch(1001));
+  CHECK(process.device->loads == loads);
+  // What a tuning finds for a problem that was prepared stays as well.
+  process.of_typed(8).seconds = 1e-4;
+  f.tune({1000}, {.retune = true});
+  for (int n = 1; n <= 64; ++n) right = launch(n) && right;
+  runtime.seal(OnUnprepared::error);
+  CHECK(launch(1000));
+  CHECK(right);
+}
+
 TEST_CASE_METHOD(Twice, "problems of a choice leave while others are launched",
                  "[choice][bounds][threads]") {
   process.options.max_problems = 4;

@@ -102,6 +102,8 @@ TEST_CASE("little or nothing bounds nothing", "[runtime][statistics]") {
   CHECK(hodges_lehmann(two, 3).estimate == 5);
   CHECK(std::isinf(low_quantile({}, 2).low));
   CHECK(std::isinf(low_quantile({1, 2, 3}, 3).low));
+  CHECK(undisturbed({6, 2, 4, 1, 5, 3}) == 2);
+  CHECK(std::isinf(undisturbed({})));
 }
 
 TEST_CASE("the pairwise means' median is untouched by a quarter of wild values",

@@ -1,4 +1,7 @@
 // Launches on a device whose memory is the program's.
+#include <functional>
+#include <memory>
+
 #include "kiln/error.hpp"
 #include "kiln_test.hpp"
 #include "modes_fixture.hpp"
@@ -86,4 +89,44 @@ TEST_CASE("the reserve comes from the options, else from the environment",
     CHECK_THROWS_WITH(Runtime(options), Catch::Contains(std::string(name) + " is 'half'"));
     ::unsetenv(name);
   }
+}
+
+namespace {
+
+/// Refuses memory as a test says.
+struct Refusing : FakeDevice {
+  using FakeDevice::FakeDevice;
+  void* allocate(std::size_t bytes) override {
+    if (refuse) refuse();
+    return FakeDevice::allocate(bytes);
+  }
+  std::function<void()> refuse;
+};
+
+}  // namespace
+
+TEST_CASE("what a workspace lacks keeps its type, and names the kernel",
+          "[runtime][serve][memory]") {
+  const Directory directory;
+  Process process(directory.path());
+  process.options.mode = Mode::untuned;
+  const auto device = std::make_shared<Refusing>(process.script);
+  device->compute = compute_doubling;
+  process.device = device;
+  KernelDefinition kernel = doubling();
+  kernel.workspace = {.size = [](auto, auto, const DeviceLimits&) { return WorkspaceSize{8, 0}; }};
+  const Runtime runtime = process.runtime();
+  const DynamicTuned handle = runtime.tuned(kernel);
+  CHECK_FALSE(handle.prepare({10}));
+  const auto bound = handle.at({10});
+  device->refuse = [] { throw runtime::OutOfMemory("none is left"); };
+  CHECK_THROWS_AS(bound.reserve_workspace({}), runtime::OutOfMemory);
+  CHECK_THROWS_WITH(launch(handle, 10),
+                    Catch::StartsWith("kernel doubling: ") && Catch::EndsWith("none is left"));
+  device->refuse = [] { throw runtime::DeviceLost("it is gone"); };
+  CHECK_THROWS_AS(bound.reserve_workspace({}), runtime::DeviceLost);
+  CHECK_THROWS_WITH(launch(handle, 10),
+                    Catch::StartsWith("kernel doubling: ") && Catch::EndsWith("it is gone"));
+  device->refuse = {};
+  CHECK(launch(handle, 10));
 }

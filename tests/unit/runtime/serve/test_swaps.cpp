@@ -63,3 +63,21 @@ TEST_CASE("launches beside swaps and a background tuner see one config each",
   // Each swap has unloaded what it replaced, once no launch used it.
   CHECK(runtime.metrics().modules_unloaded_total > kSwaps / 2);
 }
+
+TEST_CASE("what was confirmed while another thread made something else stays",
+          "[runtime][problems]") {
+  const Directory directory;
+  Process process(directory.path());
+  process.options.mode = Mode::untuned;
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  CHECK(handle.config({64}) == Values{2, 0});
+  const auto served = detail::Access::engine(runtime)->serving().handles().front();
+  const auto makes = [&]() -> runtime::Problems::Made {
+    auto made = served->load_config(Values{64}, Values{8, 0}, nullptr);
+    served->put_in_use(Values{64}, Values{2, 0}, nullptr);  // as an explicit tuning does
+    return std::get<detail::Launchable>(std::move(made));
+  };
+  served->problems().make(Values{64}, makes, runtime::Problems::If::always);
+  CHECK(handle.config({64}) == Values{2, 0});
+}
