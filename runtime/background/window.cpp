@@ -26,6 +26,9 @@ struct OpenWindow {
             detail::format("Runtime::window: no thread can be started that closes it after {} s: "
                            "{}; open it without a limit, or when fewer threads run",
                            seconds, error.what()));
+      } catch (...) {
+        close();
+        throw;
       }
   }
   ~OpenWindow() {

@@ -86,10 +86,8 @@ class Core final : public ChoiceCore {
 
   void prepare(Span problem) override {
     problems_.pin(problem);  // before it is held, so that it cannot leave in between
-    if (const Ready known = in_use(problem))
-      static_cast<const InUse*>(known->loaded)->call->stay();
-    else
-      obtain(problem, {}, false);
+    if (!in_use(problem)) obtain(problem, {}, false);
+    stay(problem);
   }
 
   TuneResult tune(Span problem, const TuneOptions* given) override {
@@ -256,6 +254,7 @@ class Core final : public ChoiceCore {
       const Decided used = tuner_.decided(bucket);
       if (!used) throw cannot_decide(bucket);
       Ready made = problems_.choose(ready(problem, *used));
+      stay(problem);
       if (tuner_.decided(bucket) == used) return made;
     }
   }
@@ -355,6 +354,7 @@ class Core final : public ChoiceCore {
     std::exception_ptr failed;
     for (const Values& each : problems) try {
         problems_.choose(ready(each, *decided));
+        stay(each);
       } catch (...) {
         if (!failed) failed = std::current_exception();
         if (!decided->by_ranks) continue;
@@ -363,6 +363,14 @@ class Core final : public ChoiceCore {
         problems_.choose(std::move(not_ready));
       }
     if (failed) std::rethrow_exception(failed);
+  }
+
+  /// Keeps what is in use for a pinned problem loaded. Whoever pins and whoever publishes call it
+  /// afterwards, so that one of them sees the other.
+  void stay(Span problem) const {
+    if (!problems_.pinned(problem)) return;
+    if (const Ready known = in_use(problem); known && known->loaded)
+      static_cast<const InUse*>(known->loaded)->call->stay();
   }
 
   /// What launches of an exact problem do. If the decided config has failed, or cannot do this

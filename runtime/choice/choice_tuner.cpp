@@ -222,7 +222,7 @@ std::unique_ptr<ChoiceMaker> ChoiceTuner::maker(const Field& field, const Proble
       candidate_seconds(options.candidate_seconds),
       tell_of_calls(engine_, format("choice {} for {}", choice_.name,
                                     choice_.operation.describe_problem(bucket))),
-      alone(options));
+      alone(options), engine_.bounds());
 }
 
 /// With the runtime's turn, which a call that waits for another tuning lends to that.

@@ -10,6 +10,7 @@
 #include "runtime/choice/field.hpp"
 #include "runtime/device/spare_memory.hpp"
 #include "runtime/measure/watched_bench.hpp"
+#include "runtime/serve/bounds.hpp"
 #include "runtime/tune/kernel_maker.hpp"
 #include "runtime/tune/trial_maker.hpp"
 
@@ -21,10 +22,13 @@ class ChoiceMaker final : public TrialMaker {
   /// @param failed,kernels by contender; kernels as Contender::ready
   /// @param may_improve whether a kernel's own tuning is not complete
   /// @param seconds,tell,alone as WatchedBench
+  /// @param bounds by which nothing leaves while the maker lives
   ChoiceMaker(const Field& field, std::span<const std::unique_ptr<Contender>> contenders,
               std::vector<CannotRun> failed, KernelConfigs kernels, bool may_improve,
-              KernelMaker data, double seconds, WatchedBench::Tell tell, WatchedBench::Alone alone)
-      : field_(field),
+              KernelMaker data, double seconds, WatchedBench::Tell tell, WatchedBench::Alone alone,
+              Bounds& bounds)
+      : hold_(bounds),
+        field_(field),
         contenders_(contenders),
         failed_(std::move(failed)),
         kernels_(std::move(kernels)),
@@ -115,6 +119,7 @@ class ChoiceMaker final : public TrialMaker {
     }
   }
 
+  const Bounds::Hold hold_;  ///< candidates are kernels of handles, which evict each other
   const Field& field_;
   const std::span<const std::unique_ptr<Contender>> contenders_;
   const std::vector<CannotRun> failed_;

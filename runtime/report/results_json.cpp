@@ -135,8 +135,8 @@ void each_printed_result(const json& printed, const std::function<void(Reported)
   // Other tools' files may have thousands of entries.
   if (entries == 1 && others == 1) return not_one(why);
   if (others > 0)
-    not_one(
-        detail::format("skipped {} of its {} entries, the first because {}", others, entries, why));
+    not_one(detail::format("{} of its {} entries are skipped, the first because {}", others,
+                           entries, why));
 }
 
 }  // namespace kiln::runtime

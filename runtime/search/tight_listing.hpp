@@ -18,8 +18,8 @@ namespace kiln::runtime {
 /// at a parameter in rare cases only may hide points: the list is not for proving completeness.
 /// Where constraints look at too much at once for that, the list is made by spreading from one
 /// allowed point over changes of one or two values; islands may then be missed. Either list is
-/// dropped when it lacks an allowed point that was found otherwise. SearchSpace::enumerate() calls this
-/// while it holds a std::once_flag: nothing here may call enumerate(), count() or sample().
+/// dropped when it lacks an allowed point that was found otherwise. SearchSpace::enumerate() calls
+/// this inside of std::call_once: nothing here may call enumerate(), count() or sample().
 std::vector<Point> list_tight(const SearchSpace& space);
 
 }  // namespace kiln::runtime

@@ -47,8 +47,14 @@ void Bounds::dispose(std::shared_ptr<const void> what) noexcept {
   }
 }
 
+Bounds::Hold::~Hold() try {
+  if (--bounds_.held_ == 0) bounds_.keep_to_module_bytes();
+} catch (const std::exception&) {
+  // There is no memory for it now; whatever is published next keeps to the bound.
+}
+
 void Bounds::keep_to_module_bytes() {
-  if (serving_.sealed()) return;  // nothing leaves
+  if (serving_.sealed() || held_ > 0) return;  // nothing leaves
   const std::uint64_t most = max_module_bytes_;
   const auto over = [&] {
     const std::int64_t bytes = device_->loaded_modules()->bytes;

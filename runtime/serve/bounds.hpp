@@ -26,8 +26,21 @@ class Bounds {
   std::size_t max_problems() const noexcept { return max_problems_; }
   /// The bound on all modules, as RuntimeOptions::max_module_bytes; 0: none.
   std::uint64_t max_module_bytes() const noexcept { return max_module_bytes_; }
-  /// Lets problems leave where more is loaded than that. On a sealed runtime nothing leaves.
+  /// Lets problems leave where more is loaded than that. On a sealed runtime nothing leaves, nor
+  /// while a Hold lives.
   void keep_to_module_bytes();
+  /// While it lives nothing leaves for its bytes, so that what is being timed stays loaded. The
+  /// last one to end keeps to the bound again. The bounds must outlive it.
+  class Hold {
+   public:
+    explicit Hold(Bounds& bounds) noexcept : bounds_(bounds) { ++bounds_.held_; }
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+    ~Hold();
+
+   private:
+    Bounds& bounds_;
+  };
   /// Destroys modules, on another thread where that may wait for running kernels.
   void dispose(std::shared_ptr<const void> what) noexcept;
 
@@ -36,6 +49,7 @@ class Bounds {
   const Serving& serving_;
   const std::size_t max_problems_;
   const std::uint64_t max_module_bytes_;
+  std::atomic<int> held_ = 0;
   std::mutex evicting_;
   std::int64_t stuck_at_ = 0;  ///< bytes over the bound when nothing could leave
   /// What the reaper is yet to destroy.

@@ -221,8 +221,10 @@ std::vector<double> EarlierTasks::off_by(std::size_t hypothesis, const Told& tol
     sum += off[i];
     ++count;
   }
+  // The constant is learned from all; without the result it would be farther off.
+  const double alone = hypothesis == tasks_.size() || count < 2 ? 1 : count / (count - 1);
   for (std::size_t i = 0; i < off.size(); ++i)
-    off[i] = told.comparable[i] ? off[i] - sum / count : 0;
+    off[i] = told.comparable[i] ? (off[i] - sum / count) * alone : 0;
   return off;
 }
 
@@ -286,7 +288,9 @@ void EarlierTasks::find_favourites() {
       if (value != kFails && space_.allowed(point)) own.emplace_back(value, point);
     const std::size_t few = std::min(kOwnFavourites, own.size());
     std::partial_sort(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(few), own.end());
-    for (std::size_t i = 0; i < few; ++i) favourites_.push_back(std::move(own[i].second));
+    for (std::size_t i = 0; i < few; ++i)
+      if (std::ranges::find(favourites_, own[i].second) == favourites_.end())
+        favourites_.push_back(std::move(own[i].second));
   }
 }
 

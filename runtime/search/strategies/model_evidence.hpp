@@ -5,11 +5,11 @@
 // task's best; as measured, else as a Gaussian process says whose length scales are fitted to all
 // tasks at once. A hypothesis is that one of the tasks is right, that a weighted sum of them is, or
 // that none of them tells anything. Each has a weight, by how likely it makes the times that were
-// measured since, so tasks that tell nothing are soon ignored. Only differences between configs count: how
-// fast the problem is as a whole is for the new search to find out. Weighing by what came true: M.
-// Feurer, B. Letham, E. Bakshy, Scalable Meta-Learning for Bayesian Optimization using
-// Ranking-Weighted Gaussian Process Ensembles, AutoML 2018; modelling what is left: D. Golovin et
-// al., Google Vizier, KDD 2017, section 3.3.
+// measured since, so tasks that tell nothing are soon ignored. Only differences between configs
+// count: how fast the problem is as a whole is for the new search to find out. Weighing by what
+// came true: M. Feurer, B. Letham, E. Bakshy, Scalable Meta-Learning for Bayesian Optimization
+// using Ranking-Weighted Gaussian Process Ensembles, AutoML 2018; modelling what is left: D.
+// Golovin et al., Google Vizier, KDD 2017, section 3.3.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ class EarlierTasks {
 
   bool empty() const noexcept { return tasks_.empty(); }
   Opinions opinions(const Point& point) const;
-  /// Allowed points that did best in the tasks, best first.
+  /// Allowed points that did best on average or in one of the tasks.
   const std::vector<Point>& favourites() const noexcept { return favourites_; }
 
   struct Hypothesis {
@@ -52,8 +52,8 @@ class EarlierTasks {
   };
   /// Learns which weighted sum of the tasks is meant by one of the hypotheses.
   void combine(const Told& told);
-  /// What a hypothesis was off by at each result, around 0; for the weighted sum, had the result
-  /// been no part of it. 0 where results are not comparable. @pre combine() had the same results
+  /// What a hypothesis was off by at each result, had the result been no part of what it learned;
+  /// around 0, and 0 where results are not comparable. @pre combine() had the same results
   std::vector<double> off_by(std::size_t hypothesis, const Told& told) const;
   /// Weighs the hypotheses. `squares`: of each, the squares of what it was off by at `count`
   /// comparable results, as far as the process that corrects it does not explain them.

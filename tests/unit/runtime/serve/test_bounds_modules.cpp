@@ -3,6 +3,9 @@
 #include <vector>
 
 #include "kiln_test.hpp"
+#include "runtime/serve/access.hpp"
+#include "runtime/serve/bounds.hpp"
+#include "runtime/serve/engine.hpp"
 #include "runtime/serve/problems.hpp"
 #include "unit/runtime/serve/modes_fixture.hpp"
 
@@ -90,6 +93,26 @@ TEST_CASE("what was just prepared or tuned stays before what was not launched fo
   const int loads = process.device->loads;
   CHECK(launch_from_to(handle, 1, 9));
   CHECK(process.device->loads == loads);
+}
+
+TEST_CASE("while candidates are timed nothing leaves for its bytes", "[runtime][bounds]") {
+  const Directory directory;
+  Modules process(directory, 4);
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  runtime::Bounds& bounds = detail::Access::engine(runtime)->bounds();
+  {
+    const runtime::Bounds::Hold outer(bounds);
+    {
+      const runtime::Bounds::Hold inner(bounds);
+      CHECK(launch_from_to(handle, 100, 110));
+    }
+    CHECK(launch_from_to(handle, 110, 112));
+    CHECK(runtime.metrics().problems_evicted_total == 0);
+  }
+  CHECK(runtime.metrics().module_bytes <= 4 * kModuleBytes);
+  CHECK(launch_from_to(handle, 100, 112));
+  CHECK(runtime.metrics().module_bytes <= 4 * kModuleBytes);
 }
 
 TEST_CASE("on a sealed runtime nothing leaves, also where more is loaded than may be",

@@ -79,7 +79,6 @@ TEST_CASE("what is left out of the sum of tasks is judged by the others", "[runt
   TaskCombination all(2), others(2);
   results.fit(all);
   const double left_out = all.left_out()[7];
-  const double inside = results.values[7] - all(results.opinions[7]);
   results.comparable[7] = false;
   results.fit(others);
   // As if the fit had been made without it.
@@ -87,7 +86,6 @@ TEST_CASE("what is left out of the sum of tasks is judged by the others", "[runt
   CHECK(std::fabs(left_out) > 0.9);
   CHECK(others({1, 0}) == Approx(1).margin(0.05));
   CHECK(std::fabs(all({1, 0}) - 1) > 0.01);
-  CHECK(std::isfinite(inside));
 }
 
 TEST_CASE("tasks that say the same, and results that are the same, are no trouble",
