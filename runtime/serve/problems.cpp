@@ -97,8 +97,12 @@ Problems::StandIn Problems::stand_in(std::span<const std::int64_t> problem, Stan
 Ready Problems::choose(Launchable chosen, bool built_anew) {
   const Sweep sweep(*this, true);
   std::lock_guard lock(mutex_);
+  const Ready before = table_.find(chosen.problem);
+  Life& life = life_of(Values(chosen.problem.begin(), chosen.problem.end()));
+  const bool kept = life.kept;
   advance(chosen.problem, ProblemEvent::choose);
   const Ready ready = built_anew ? table_.publish(std::move(chosen)) : put_in_use(chosen);
+  if (ready == before) life.kept = kept;  // confirmed, not replaced
   keep_to_bound(ready->problem);
   return table_.find(ready->problem);  // which notes that it is used
 }

@@ -433,6 +433,18 @@ TEST_CASE("a choice that was made over something else is not undone", "[runtime]
   CHECK(problems.state(other) == ProblemState::in_use);
 }
 
+TEST_CASE("a choice that was kept stays so when it is confirmed, not when it is replaced",
+          "[runtime][problems]") {
+  Problems problems;
+  problems.choose(launchable_of(kProblem, 1));
+  problems.keep_choice(kProblem);
+  const Ready in_use = problems.find(kProblem);
+  CHECK(problems.choose(*in_use) == in_use);
+  CHECK(problems.kept_choice(kProblem) == in_use);
+  problems.choose(launchable_of(kProblem, 2));
+  CHECK_FALSE(problems.kept_choice(kProblem));
+}
+
 TEST_CASE("what cannot be made is bounded as well", "[runtime][problems][bounds]") {
   Problems problems({}, {4});
   const Problems::Work fails = []() -> Problems::Made { throw std::runtime_error("no"); };
