@@ -365,8 +365,8 @@ class Core final : public ChoiceCore {
     if (failed) std::rethrow_exception(failed);
   }
 
-  /// Keeps what is in use for a pinned problem loaded. Whoever pins and whoever publishes call it
-  /// afterwards, so that one of them sees the other.
+  /// Keeps what is in use for a pinned problem loaded. It is called after a problem is pinned and
+  /// after a launchable is published, so that of two threads at least one sees both.
   void stay(Span problem) const {
     if (!problems_.pinned(problem)) return;
     if (const Ready known = in_use(problem); known && known->loaded)

@@ -66,7 +66,7 @@ Ready ProblemTable::publish(Launchable ready, Standing standing) {
   if (where.entry && replaced_ == Replaced::stays) stays.push_back(entries_.at(where.entry));
   if (where.entry && replaced_ == Replaced::leaves)
     leaves.emplace_back().entries.push_back(entries_.at(where.entry));
-  // Whoever launches the problem launches this one next.
+  // The next launch of the problem launches this one.
   if (where.entry) fresh->used = where.entry->used.load(std::memory_order_relaxed);
   entries_.emplace(fresh.get(), fresh);
   // Nothing fails from here on: the old entry would be freed while it is found.

@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 using Input = std::vector<std::uint8_t>;
 using Random = std::mt19937_64;
 
-/// What is being tried, for a person who must find out why it crashed.
+/// What is being tried: named in the report of a crash.
 char at[512];
 
 void tell() {

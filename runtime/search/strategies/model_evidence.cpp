@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/search/strategies/cholesky.hpp"
+
 namespace kiln::runtime {
 
 namespace {
@@ -163,22 +165,12 @@ void EarlierTasks::compare() {
 
 void EarlierTasks::solve(Task& task) const {
   const std::size_t n = task.sites.size();
-  std::vector<double> lower(n * n);
+  std::vector<double> matrix(n * n);
   for (std::size_t i = 0; i < n; ++i)
-    for (std::size_t j = 0; j <= i; ++j) {
-      double left = covariance_(task.sites[i], task.sites[j]) + (i == j ? covariance_.noise() : 0);
-      for (std::size_t k = 0; k < j; ++k) left -= lower[i * n + k] * lower[j * n + k];
-      lower[i * n + j] = i == j ? std::sqrt(std::max(left, 1e-9)) : left / lower[j * n + j];
-    }
-  std::vector<double>& x = task.alpha = task.values;
-  for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t k = 0; k < i; ++k) x[i] -= lower[i * n + k] * x[k];
-    x[i] /= lower[i * n + i];
-  }
-  for (std::size_t i = n; i-- > 0;) {
-    for (std::size_t k = i + 1; k < n; ++k) x[i] -= lower[k * n + i] * x[k];
-    x[i] /= lower[i * n + i];
-  }
+    for (std::size_t j = 0; j <= i; ++j)
+      matrix[i * n + j] =
+          covariance_(task.sites[i], task.sites[j]) + (i == j ? covariance_.noise() : 0);
+  task.alpha = Cholesky(std::move(matrix), n).solve(task.values);
 }
 
 Opinions EarlierTasks::opinions(const Point& point) const {

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+
+#include "runtime/search/strategies/cholesky.hpp"
 
 namespace kiln::runtime {
 
@@ -12,41 +15,6 @@ constexpr double kWeightDeviation = 0.5;
 constexpr double kFreeConstant = 1e-6;
 /// A result that the fit follows nearly by itself has no residual of its own.
 constexpr double kLeastFreedom = 0.05;
-
-/// A symmetric positive definite matrix of a few rows, as its Cholesky factor.
-class Factor {
- public:
-  Factor(std::vector<double> matrix, std::size_t rows) : lower_(std::move(matrix)), rows_(rows) {
-    for (std::size_t i = 0; i < rows_; ++i)
-      for (std::size_t j = 0; j <= i; ++j) {
-        double left = lower_[i * rows_ + j];
-        for (std::size_t k = 0; k < j; ++k) left -= lower_[i * rows_ + k] * lower_[j * rows_ + k];
-        lower_[i * rows_ + j] =
-            i == j ? std::sqrt(std::max(left, 1e-12)) : left / lower_[j * rows_ + j];
-      }
-  }
-  /// L^-1 x.
-  std::vector<double> forward(std::vector<double> x) const {
-    for (std::size_t i = 0; i < rows_; ++i) {
-      for (std::size_t k = 0; k < i; ++k) x[i] -= lower_[i * rows_ + k] * x[k];
-      x[i] /= lower_[i * rows_ + i];
-    }
-    return x;
-  }
-  /// The inverse times x.
-  std::vector<double> solve(std::vector<double> x) const {
-    x = forward(std::move(x));
-    for (std::size_t i = rows_; i-- > 0;) {
-      for (std::size_t k = i + 1; k < rows_; ++k) x[i] -= lower_[k * rows_ + i] * x[k];
-      x[i] /= lower_[i * rows_ + i];
-    }
-    return x;
-  }
-
- private:
-  std::vector<double> lower_;
-  std::size_t rows_;
-};
 
 double product(std::span<const double> a, std::span<const double> b) {
   double sum = 0;
@@ -77,7 +45,7 @@ void TaskCombination::fit(std::span<const Opinions* const> told, std::span<const
       for (std::size_t c = 0; c < terms; ++c) matrix[r * terms + c] += rows[i][r] * rows[i][c];
     }
   }
-  const Factor factor(std::move(matrix), terms);
+  const Cholesky factor(std::move(matrix), terms);
   const std::vector<double> by = factor.solve(std::move(right));
   for (std::size_t t = 0; t < tasks; ++t) weights_[t] += by[t];
   left_out_.clear();

@@ -59,16 +59,25 @@ Trial some_trial() {
   return trial;
 }
 
+std::vector<std::byte> packed(const Trial& trial) {
+  FieldWriter writer;
+  put_trial(writer, trial);
+  return writer.finish();
+}
+
+Trial unpacked(std::span<const std::byte> bytes) {
+  FieldReader reader(bytes);
+  Trial trial = get_trial(reader);
+  reader.finish();
+  return trial;
+}
+
 }  // namespace
 
 TEST_CASE("a trial is the same at the other end", "[runtime][worker]") {
   const Trial sent = some_trial();
-  FieldWriter writer;
-  put_trial(writer, sent);
-  const auto bytes = writer.finish();
-  FieldReader reader(bytes);
-  const Trial got = get_trial(reader);
-  reader.finish();
+  const auto bytes = packed(sent);
+  const Trial got = unpacked(bytes);
   CHECK(got.plan == sent.plan);
   const auto& binary = *std::get<0>(got.code);
   CHECK(binary.symbol == "_Z3add");
@@ -89,12 +98,7 @@ TEST_CASE("a trial is the same at the other end", "[runtime][worker]") {
 TEST_CASE("a trial of an implementation is plain data, too", "[runtime][worker]") {
   Trial sent = some_trial();
   sent.code = Implementation{"cublaslt", {3, -1}, "tile 3, stages any", false};
-  FieldWriter writer;
-  put_trial(writer, sent);
-  const auto bytes = writer.finish();
-  FieldReader reader(bytes);
-  const Trial got = get_trial(reader);
-  reader.finish();
+  const Trial got = unpacked(packed(sent));
   const auto& called = std::get<Implementation>(got.code);
   CHECK(called.name == "cublaslt");
   CHECK(called.config == Values{3, -1});
