@@ -210,7 +210,7 @@ double DynamicSpace::combinations() const noexcept {
 const Constraint* DynamicSpace::violated(std::span<const std::int64_t> config,
                                          std::span<const std::int64_t> problem,
                                          const DeviceLimits& limits) const {
-  const Target::Kind kind = limits.on_host() ? Target::Kind::host : Target::Kind::cuda;
+  const Target::Kind kind = limits.target_kind();
   for (const Constraint& c : constraints_)
     if ((!c.on || *c.on == kind) && !c.holds(config, problem, limits)) return &c;
   return nullptr;

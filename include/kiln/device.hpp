@@ -68,6 +68,9 @@ struct DeviceLimits {
   int reserved_multiprocessors = 0;
 
   constexpr bool on_host() const { return compute_capability == 0; }
+  constexpr Target::Kind target_kind() const {
+    return on_host() ? Target::Kind::host : Target::Kind::cuda;
+  }
   constexpr int usable_multiprocessors() const {
     return multiprocessors > reserved_multiprocessors ? multiprocessors - reserved_multiprocessors
                                                       : 1;

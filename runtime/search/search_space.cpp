@@ -48,7 +48,7 @@ std::vector<double> scaled(const std::vector<std::int64_t>& rising) {
 
 SearchSpace::SearchSpace(const DynamicSpace& space, std::span<const std::int64_t> problem,
                          const DeviceLimits& limits, Admissible admissible, std::vector<Point> all)
-    : space_(space.on(limits.on_host() ? Target::Kind::host : Target::Kind::cuda)),
+    : space_(space.on(limits.target_kind())),
       problem_(problem),
       limits_(limits),
       admissible_(std::move(admissible)) {

@@ -6,7 +6,7 @@ namespace kiln {
 
 bool for_each_config(const DynamicSpace& space, std::span<const std::int64_t> problem,
                      const DeviceLimits& limits, const ConfigVisitor& visit) {
-  const DynamicSpace own = space.on(limits.on_host() ? Target::Kind::host : Target::Kind::cuda);
+  const DynamicSpace own = space.on(limits.target_kind());
   runtime::Cursor cursor(own);
   do {
     if (!visit(cursor.values(), own.violated(cursor.values(), problem, limits))) return false;

@@ -1,8 +1,8 @@
 // A region knows the functions in it by what they share with kernels.
 // like: runtime/region/region.cpp
-// expect: runtime/function/maker.hpp
+// expect: runtime/function/function_maker.hpp
 #ifdef MISTAKE
-#include "runtime/function/maker.hpp"
+#include "runtime/function/function_maker.hpp"
 #else
 #include "runtime/serve/engine.hpp"
 #endif

@@ -1,8 +1,8 @@
 // What is served knows no functions.
 // like: runtime/serve/engine.cpp
-// expect: runtime/function/maker.hpp
+// expect: runtime/function/function_maker.hpp
 #ifdef MISTAKE
-#include "runtime/function/maker.hpp"
+#include "runtime/function/function_maker.hpp"
 #else
 #include "runtime/serve/engine.hpp"
 #endif

@@ -1,4 +1,4 @@
-#include "runtime/function/bench.hpp"
+#include "runtime/function/function_bench.hpp"
 
 #include <bit>
 #include <limits>
