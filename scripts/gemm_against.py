@@ -5,7 +5,8 @@ in turns, the median of the ratios of neighbours. Exits 77 without PyTorch and a
   gemm_against.py triton LIBRARY [M,N,K]...      Triton's matrix products, tuned by Inductor (max-autotune, its
                                                  persistent TMA template included, no other backend), and cuBLAS
   gemm_against.py fused LIBRARY [M,N,K]...       gelu(A * B^T + bias) and A * B^T + residual, against torch.compile of the
-                                                 same expression (max-autotune)
+                                                 same expression (max-autotune); `alone`: Kiln's GEMM without them,
+                                                 against the fused one
   gemm_against.py exhaustive LIBRARY [M,N,K]...  the default strategy's winner against the exhaustive one's, of the
                                                  same list of configs
 
@@ -105,11 +106,11 @@ class AgainstTriton:
 
 
 class AgainstCompiled:
-    head = f"{'':>9} {'compiled':>12} {'ratio':>6} {'compile':>8}  winner"
+    head = f"{'':>9} {'compiled':>12} {'ratio':>6} {'alone':>6} {'compile':>8}  winner"
     goal = "fused, against torch.compile: goal >= 1.05"
 
     def __init__(self, kiln, rows, options):
-        self.library, self.rows, self.rounds, self.seconds = kiln.library, rows, options.rounds, options.seconds
+        self.kiln, self.library, self.rows, self.rounds, self.seconds = kiln, kiln.library, rows, options.rounds, options.seconds
         for name, result in (("open", ctypes.c_void_p), ("failure", ctypes.c_char_p)):
             getattr(self.library, "gemm_fused_" + name).restype = result
 
@@ -149,13 +150,14 @@ class AgainstCompiled:
             pointers = [ctypes.c_void_p(t.data_ptr()) for t in (out, a, b, more)]
             launch = lambda: self.require(not self.library.gemm_fused_launch(handle, stream, *pointers))
             rows.check(launch, out, expected, shape[2])
-            own, theirs = rows.in_turns([launch, lambda: compiled(a, b, more)], self.rounds, HOLD)
+            alone = lambda: self.kiln.launch(0, out, a, b)
+            own, theirs, bare = rows.in_turns([launch, lambda: compiled(a, b, more), alone], self.rounds, HOLD)
         finally:
             torch.cuda.synchronize()
             self.library.gemm_fused_close(handle)
         found = rows.ratio(theirs, own)
         print(f"{'residual' if residual else 'bias+gelu':>9} {2e-12 * math.prod(shape) / statistics.median(theirs):7.1f} TF/s "
-              f"{found:6.3f} {took:6.1f} s  {winner.value.decode()}", flush=True)
+              f"{found:6.3f} {rows.ratio(bare, own):6.3f} {took:6.1f} s  {winner.value.decode()}", flush=True)
         return found
 
 
@@ -225,7 +227,7 @@ def main():
         try:
             seconds = min(options.row, left)
             with at_most(seconds):
-                told = kiln.tune(*shape, options.seconds) if options.what != "fused" else None
+                told = kiln.tune(*shape, options.seconds)
                 found = against.row(shape, told, seconds)
             if found is not None:
                 ratios.append(found)

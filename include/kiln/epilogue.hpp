@@ -9,8 +9,8 @@
 //   };
 //
 // The operator's parameters behind the place are arguments of the launch, behind the GEMM's own:
-// scalars by value, and arrays as PerRow, PerColumn, PerBatch, PerElement or Single, whose
-// arguments are plain pointers. The same struct computes the reference on the host. It holds
+// scalars by value, and arrays as PerRow, PerColumn, PerBatch, PerElement, EveryElement or Single,
+// whose arguments are plain pointers. The same struct computes the reference on the host. It holds
 // nothing, and its operator is neither a template nor overloaded. A kernel may call it more than
 // once for a place.
 //
@@ -75,6 +75,25 @@ struct PerElement {
   PerElement(const T* array) : values(array) {}
   float operator[](const Place& at) const { return static_cast<float>(values[at.element]); }
   const T* values;
+};
+/// The same for an array that each call reads. So a kernel may have fetched the element before it
+/// calls; where it fetches by tensor maps, the array is aligned as C is.
+template <class T>
+struct EveryElement {
+  EveryElement(const T* array) : values(array) {}
+  /// For a call whose element has been fetched.
+  static EveryElement fetched(float element) {
+    EveryElement own(nullptr);
+    own.is_fetched = true;
+    own.element = element;
+    return own;
+  }
+  float operator[](const Place& at) const {
+    return is_fetched ? element : static_cast<float>(values[at.element]);
+  }
+  const T* values;
+  bool is_fetched = false;
+  float element = 0;
 };
 /// Scales of blocks, the parameters of BlockScales.
 struct RowBlocks {
@@ -169,7 +188,7 @@ struct BlockScales {
 /// Adds an array that lies as C does.
 template <class T>
 struct Residual {
-  float operator()(float sum, const Place& at, PerElement<T> residual) const {
+  float operator()(float sum, const Place& at, EveryElement<T> residual) const {
     return sum + residual[at];
   }
 };

@@ -22,25 +22,33 @@ namespace {
 /// Rows of 128 bytes of A and B, and what a warp has of C. With `swap` A's rows are the product's
 /// columns.
 template <class T, GemmTranspose op, class Problem>
-std::vector<TypedMapRule<Gemm, Problem>> gemm_maps() {
+std::vector<TypedMapRule<Gemm, Problem>> gemm_maps(std::optional<std::size_t> fetched) {
   if constexpr (sizeof(GemmOperand<T>) > 2) {
     return {};
   } else {
+    constexpr auto kOperands = GemmTypes<T>::kOperands;
     constexpr auto uses_tma = [](const Gemm& c) { return c.uses_tma(); };
-    return {{.argument = 0,
-             .map =
-                 [](const Gemm& c, const Problem& p) {
-                   return c_map<T>(c.tma(GemmTypes<T>::kOperands), gemm_shape<op>(p));
-                 },
-             .only_if = [](const Gemm& c) { return c.stores_by_map(); }},
-            {.argument = 1,
-             .map = [](const Gemm& c,
-                       const Problem& problem) { return a_map<T, op>(c, gemm_shape<op>(problem)); },
-             .only_if = uses_tma},
-            {.argument = 2,
-             .map = [](const Gemm& c,
-                       const Problem& problem) { return b_map<T, op>(c, gemm_shape<op>(problem)); },
-             .only_if = uses_tma}};
+    std::vector<TypedMapRule<Gemm, Problem>> rules{
+        {.argument = 0,
+         .map = [](const Gemm& c,
+                   const Problem& p) { return c_map<T>(c.tma(kOperands), gemm_shape<op>(p)); },
+         .only_if = [](const Gemm& c) { return c.stores_by_map(); }},
+        {.argument = 1,
+         .map = [](const Gemm& c,
+                   const Problem& problem) { return a_map<T, op>(c, gemm_shape<op>(problem)); },
+         .only_if = uses_tma},
+        {.argument = 2,
+         .map = [](const Gemm& c,
+                   const Problem& problem) { return b_map<T, op>(c, gemm_shape<op>(problem)); },
+         .only_if = uses_tma}};
+    if (fetched)
+      rules.push_back({.argument = *fetched,
+                       .map =
+                           [](const Gemm& c, const Problem& p) {
+                             return fetched_map<T>(c.tma(kOperands), gemm_shape<op>(p));
+                           },
+                       .only_if = [](const Gemm& c) { return c.fetches(kOperands); }});
+    return rules;
   }
 }
 
@@ -179,7 +187,7 @@ Kernel<Gemm, Problem, void()> gemm_rules() {
 }  // namespace
 
 template <class T, GemmTranspose op, class Problem>
-Kernel<Gemm, Problem, void()> gemm_base() {
+Kernel<Gemm, Problem, void()> gemm_base(std::optional<std::size_t> fetched) {
   using K = Kind<Problem>;
   constexpr auto kOperands = GemmTypes<T>::kOperands;
   constexpr const char* kSuffixes[] = {"", "_nn", "_tn", "_tt"};
@@ -192,7 +200,7 @@ Kernel<Gemm, Problem, void()> gemm_base() {
   kernel.source = {.file = templates_dir() /
                            (GemmTypes<T>::kFp8 ? "gemm/fp8/gemm_fp8.cuh" : "gemm/gemm.cuh")};
   kernel.types = {device_name<T>()};
-  kernel.maps = gemm_maps<T, op, Problem>();
+  kernel.maps = gemm_maps<T, op, Problem>(fetched);
   kernel.workload = [](const Problem& p, Workload& w) {
     fill<T, op>(gemm_shape<op>(p).general(), w);
     K::scalars(p, w);
@@ -201,10 +209,11 @@ Kernel<Gemm, Problem, void()> gemm_base() {
   return kernel;
 }
 
-#define KILN_GEMM(T, op)                                                                     \
-  template Kernel<Gemm, GemmProblem, void()> gemm_base<T, GemmTranspose::op, GemmProblem>(); \
-  template Kernel<Gemm, GemmStridedProblem, void()>                                          \
-  gemm_base<T, GemmTranspose::op, GemmStridedProblem>();
+#define KILN_GEMM(T, op)                                                                   \
+  template Kernel<Gemm, GemmProblem, void()> gemm_base<T, GemmTranspose::op, GemmProblem>( \
+      std::optional<std::size_t>);                                                         \
+  template Kernel<Gemm, GemmStridedProblem, void()>                                        \
+      gemm_base<T, GemmTranspose::op, GemmStridedProblem>(std::optional<std::size_t>);
 #define KILN_GEMMS(T) KILN_GEMM(T, nt) KILN_GEMM(T, nn) KILN_GEMM(T, tn) KILN_GEMM(T, tt)
 KILN_GEMMS(float)
 KILN_GEMMS(float16)
@@ -213,7 +222,8 @@ KILN_GEMM(Fp8<bfloat16>, nt)
 using FastFp8 = Fp8<bfloat16, Fp8Sums::fast>;
 KILN_GEMM(FastFp8, nt)
 using ScaledFp8 = Fp8<bfloat16, Fp8Sums::scaled>;
-template Kernel<Gemm, GemmProblem, void()> gemm_base<ScaledFp8, GemmTranspose::nt, GemmProblem>();
+template Kernel<Gemm, GemmProblem, void()> gemm_base<ScaledFp8, GemmTranspose::nt, GemmProblem>(
+    std::optional<std::size_t>);
 #undef KILN_GEMMS
 #undef KILN_GEMM
 

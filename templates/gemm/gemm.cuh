@@ -41,33 +41,34 @@ __device__ __forceinline__ void gemm_body(const Out& out, const In& a, const In&
   }
 }
 
-/// Arrays without gaps. P: what the epilogue's arguments are. Dynamic shared memory:
+/// Arrays without gaps. P: what the epilogue's arguments are, or Fetched<T>. Dynamic shared memory:
 /// c.shared_bytes(sizeof(GemmOperand<T>), op, GemmTypes<T>::kOperands) bytes.
 template <Gemm c, class T, GemmTranspose op = GemmTranspose::nt, class Epilogue = epilogue::Nothing,
           class... P>
   requires(c.parts == 1)
-__global__ void __launch_bounds__(c.threads(), c.plain() ? 0 : 1)
-    gemm(const __grid_constant__ GemmArgument<c.stores_by_map(), GemmResult<T>> out,
-         const __grid_constant__ GemmArgument<c.uses_tma(), const GemmOperand<T>> a,
-         const __grid_constant__ GemmArgument<c.uses_tma(), const GemmOperand<T>> b, int m, int n,
-         int k, P... parameters) {
+__global__ void __launch_bounds__(c.threads(), c.plain() ? 0 : 1) gemm(
+    const __grid_constant__ GemmArgument<c.stores_by_map(), GemmResult<T>> out,
+    const __grid_constant__ GemmArgument<c.uses_tma(), const GemmOperand<T>> a,
+    const __grid_constant__ GemmArgument<c.uses_tma(), const GemmOperand<T>> b, int m, int n, int k,
+    const __grid_constant__ EntryArgument<c.fetches(GemmTypes<T>::kOperands), P>... parameters) {
   gemm_body<c, op, T>(out, a, b, gemm_shape<op>(GemmProblem{m, n, k}),
-                      with_arguments<Epilogue>(parameters...));
+                      with_arguments<Epilogue>(given(parameters)...));
 }
 
 /// The same with leading dimensions and batches.
 template <Gemm c, class T, GemmTranspose op = GemmTranspose::nt, class Epilogue = epilogue::Nothing,
           class... P>
   requires(c.parts == 1)
-__global__ void __launch_bounds__(c.threads(), c.plain() ? 0 : 1)
-    gemm_strided(const __grid_constant__ GemmArgument<c.stores_by_map(), GemmResult<T>> out,
-                 const __grid_constant__ GemmArgument<c.uses_tma(), const GemmOperand<T>> a,
-                 const __grid_constant__ GemmArgument<c.uses_tma(), const GemmOperand<T>> b, int m,
-                 int n, int k, GemmStride ldc, GemmStride lda, GemmStride ldb, int batch,
-                 GemmStride stride_c, GemmStride stride_a, GemmStride stride_b, P... parameters) {
+__global__ void __launch_bounds__(c.threads(), c.plain() ? 0 : 1) gemm_strided(
+    const __grid_constant__ GemmArgument<c.stores_by_map(), GemmResult<T>> out,
+    const __grid_constant__ GemmArgument<c.uses_tma(), const GemmOperand<T>> a,
+    const __grid_constant__ GemmArgument<c.uses_tma(), const GemmOperand<T>> b, int m, int n, int k,
+    GemmStride ldc, GemmStride lda, GemmStride ldb, int batch, GemmStride stride_c,
+    GemmStride stride_a, GemmStride stride_b,
+    const __grid_constant__ EntryArgument<c.fetches(GemmTypes<T>::kOperands), P>... parameters) {
   gemm_body<c, op, T>(out, a, b,
                       GemmShape<true>{m, n, k, ldc, lda, ldb, batch, stride_c, stride_a, stride_b},
-                      with_arguments<Epilogue>(parameters...));
+                      with_arguments<Epilogue>(given(parameters)...));
 }
 
 #ifndef KILN_HOST_TARGET
@@ -79,8 +80,8 @@ template <Gemm c, class T, GemmTranspose op = GemmTranspose::nt, class Epilogue 
   requires(c.parts > 1)
 __global__ void __launch_bounds__(c.threads(), 1)
     gemm(GemmResult<T>* out, const __grid_constant__ hopper::TensorMap a,
-         const __grid_constant__ hopper::TensorMap b, int m, int n, int k, P... parameters,
-         Workspace workspace) {
+         const __grid_constant__ hopper::TensorMap b, int m, int n, int k,
+         EntryArgument<false, P>... parameters, Workspace workspace) {
   gemm_body<c, op, T>(out, a, b, gemm_shape<op>(GemmProblem{m, n, k}),
                       with_arguments<Epilogue>(parameters...), workspace);
 }
@@ -88,8 +89,8 @@ template <Gemm c, class T, GemmTranspose op = GemmTranspose::nt, class Epilogue 
           class... P>
 __global__ void __launch_bounds__(GemmTma::kAddThreads)
     gemm_add(GemmResult<T>* out, const __grid_constant__ hopper::TensorMap a,
-             const __grid_constant__ hopper::TensorMap b, int m, int n, int k, P... parameters,
-             Workspace workspace) {
+             const __grid_constant__ hopper::TensorMap b, int m, int n, int k,
+             EntryArgument<false, P>... parameters, Workspace workspace) {
   gemm_tma_add<c.tma(GemmTypes<T>::kOperands), op, T>(
       out, a, b, gemm_shape<op>(GemmProblem{m, n, k}), with_arguments<Epilogue>(parameters...),
       workspace);
@@ -102,7 +103,8 @@ __global__ void __launch_bounds__(c.threads(), 1)
     gemm_strided(GemmResult<T>* out, const __grid_constant__ hopper::TensorMap a,
                  const __grid_constant__ hopper::TensorMap b, int m, int n, int k, GemmStride ldc,
                  GemmStride lda, GemmStride ldb, int batch, GemmStride stride_c,
-                 GemmStride stride_a, GemmStride stride_b, P... parameters, Workspace workspace) {
+                 GemmStride stride_a, GemmStride stride_b, EntryArgument<false, P>... parameters,
+                 Workspace workspace) {
   gemm_body<c, op, T>(out, a, b,
                       GemmShape<true>{m, n, k, ldc, lda, ldb, batch, stride_c, stride_a, stride_b},
                       with_arguments<Epilogue>(parameters...), workspace);
@@ -113,8 +115,8 @@ __global__ void __launch_bounds__(GemmTma::kAddThreads)
     gemm_strided_add(GemmResult<T>* out, const __grid_constant__ hopper::TensorMap a,
                      const __grid_constant__ hopper::TensorMap b, int m, int n, int k,
                      GemmStride ldc, GemmStride lda, GemmStride ldb, int batch, GemmStride stride_c,
-                     GemmStride stride_a, GemmStride stride_b, P... parameters,
-                     Workspace workspace) {
+                     GemmStride stride_a, GemmStride stride_b,
+                     EntryArgument<false, P>... parameters, Workspace workspace) {
   gemm_tma_add<c.tma(GemmTypes<T>::kOperands), op, T>(
       out, a, b, GemmShape<true>{m, n, k, ldc, lda, ldb, batch, stride_c, stride_a, stride_b},
       with_arguments<Epilogue>(parameters...), workspace);

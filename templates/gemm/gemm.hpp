@@ -22,7 +22,8 @@
 //   tma, pingpong  see gemm_tma.hpp: a warp copies by tensor maps, groups of four warps multiply by
 //   wgmma and have tile_m x block_n elements each; as many stages as fit. 2-byte T or Fp8, sm_90a,
 //   leading dimensions and strides of A and B multiples of 16 bytes, without a split of k also n
-//   and those of C. C, A and B must be aligned to 16 bytes.
+//   and those of C. C, A and B, and an array that the epilogue adds to C, must be aligned to 16
+//   bytes.
 //   stream  see gemm_small_m.hpp, for m <= block_m: B streams through registers, `stages` loads at
 //   a time, and the block's warps share k. 2-byte T, sm_80 on, op nt, k, lda, ldb and strides
 //   multiples of 8. Element by element, and slowly, where A or B is not aligned to 16 bytes.
@@ -77,6 +78,10 @@ struct Gemm {
                                              : 1;
   }
   constexpr bool stores_by_map() const { return uses_tma() && split_k() == 1 && parts == 1; }
+  /// Whether an array that an epilogue adds comes by a map: see GemmTma::fetches().
+  constexpr bool fetches(GemmOperands operands) const {
+    return stores_by_map() && tma(operands).fetches();
+  }
   constexpr GemmTma tma(GemmOperands operands = GemmOperands::two_bytes) const {
     const bool turns = body == GemmBody::pingpong, split = split_k() > 1 || parts > 1;
     return GemmTma{.schedule = turns ? GemmSchedule::pingpong : GemmSchedule::cooperative,

@@ -51,16 +51,24 @@ TensorMap b_map(const Gemm& c, const GemmShape<batched>& p) {
                                 b_box(t, op, p), Swizzle::bytes128, 256);
 }
 
+/// As wide as a row of so many elements of C.
+constexpr Swizzle swizzle_of(int columns) {
+  return columns == 64 ? Swizzle::bytes128 : columns == 32 ? Swizzle::bytes64 : Swizzle::bytes32;
+}
 /// What a warp has of C.
 template <class T, bool batched>
 TensorMap c_map(const GemmTma& t, const GemmShape<batched>& p) {
-  const int columns = t.store_columns();
-  return box_of<GemmResult<T>>(p, p.n, p.m, p.ldc, p.stride_c, columns,
+  return box_of<GemmResult<T>>(p, p.n, p.m, p.ldc, p.stride_c, t.store_columns(),
                                std::min(t.swap ? t.block_n : 16, p.m),
-                               columns == 64   ? Swizzle::bytes128
-                               : columns == 32 ? Swizzle::bytes64
-                                               : Swizzle::bytes32,
-                               0);
+                               swizzle_of(t.store_columns()), 0);
+}
+
+/// What one instruction fetches of an array that an epilogue adds to C.
+template <class T, bool batched>
+TensorMap fetched_map(const GemmTma& t, const GemmShape<batched>& p) {
+  return box_of<GemmResult<T>>(p, p.n, p.m, p.ldc, p.stride_c, t.fetched_columns(),
+                               std::min(t.fetched_rows(), p.m), swizzle_of(t.fetched_columns()),
+                               256);
 }
 
 template <class T, bool batched>

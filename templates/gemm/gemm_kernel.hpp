@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -42,9 +43,9 @@
 namespace kiln::templates {
 
 /// What a GEMM is without its signature. T is float, kiln::float16, kiln::bfloat16, or
-/// Fp8<kiln::bfloat16, ...> with op nt.
+/// Fp8<kiln::bfloat16, ...> with op nt. `fetched`: an argument that Gemm::fetches() is about.
 template <class T, GemmTranspose op, class Problem>
-Kernel<Gemm, Problem, void()> gemm_base();
+Kernel<Gemm, Problem, void()> gemm_base(std::optional<std::size_t> fetched = {});
 
 /// The arguments of epilogue::BlockScales.
 struct GemmBlockScales {
@@ -203,11 +204,11 @@ struct TypedGemm<T, op, Problem, E, Parameters<S...>, Parameters<P...>> {
   }
 
   static Kernel<Gemm, Problem, void()> base() {
-    auto base = gemm_base<T, op, Problem>();
+    auto base = gemm_base<T, op, Problem>(fetched_parameter<Out, P...>(3 + sizeof...(S)));
     if (op != GemmTranspose::nt || !std::is_same_v<E, epilogue::Nothing>) {
       base.types.push_back("kiln::templates::GemmTranspose::" + std::string(name(op)));
       base.types.push_back(epilogue_name<E>());
-      (base.types.push_back(device_name<GemmArgument<P>>()), ...);
+      for (std::string& type : argument_types<Out, P...>()) base.types.push_back(std::move(type));
     }
     return base;
   }

@@ -3,7 +3,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <string>
 #include <type_traits>
+#include <vector>
 
 #include "kiln/block_scales.hpp"
 #include "kiln/epilogue.hpp"
@@ -40,7 +43,7 @@ template <class P>
 struct GemmParameter {
   static_assert(std::is_arithmetic_v<P>,
                 "an epilogue's parameter is a number, or one of PerRow, PerColumn, PerBatch, "
-                "PerElement and Single");
+                "PerElement, EveryElement and Single");
   using Argument = P;
   /// Floating-point numbers ascend, as limits do; integers are positive, so that they divide.
   static void add(Workload& w, const GemmShape<true>&, int index) {
@@ -85,6 +88,8 @@ struct GemmParameter<epilogue::PerElement<T>> : GemmArray<T, &GemmShape<true>::c
     return gemm_area(array, p.c_span(), p.batch, p.n, p.ldc);
   }
 };
+template <class T>
+struct GemmParameter<epilogue::EveryElement<T>> : GemmParameter<epilogue::PerElement<T>> {};
 /// Scales of blocks: as different as those of real activations and weights may be, so that one that
 /// belongs to another block is noticed.
 struct GemmBlocks {
@@ -123,13 +128,33 @@ struct GemmParameter<epilogue::WeightBlocks> : GemmBlocks {
 template <class P>
 using GemmArgument = typename GemmParameter<P>::Argument;
 
+/// The first of an epilogue's parameters that kernels with tensor maps may fetch, counted on from
+/// `index`.
+template <class Out, class... P>
+constexpr std::optional<std::size_t> fetched_parameter(std::size_t index = 0) {
+  for (const bool fetched : {std::is_same_v<P, epilogue::EveryElement<Out>>..., false}) {
+    if (fetched && sizeof(Out) == 2) return index;
+    ++index;
+  }
+  return {};
+}
+/// The types of its arguments as entries spell them.
+template <class Out, class... P>
+std::vector<std::string> argument_types() {
+  std::vector<std::string> types{device_name<GemmArgument<P>>()...};
+  if (const auto fetched = fetched_parameter<Out, P...>())
+    types[*fetched] = "kiln::templates::Fetched<" + device_name<Out>() + ">";
+  return types;
+}
+
 /// @throws UserError when a parameter is an array that C may not overlap, but does
 template <class P, class T>
 void check_overlap(const T* c, const GemmArea& area, const GemmShape<true>& p,
                    GemmArgument<P> argument) {
   if constexpr (std::is_pointer_v<GemmArgument<P>>) {
-    const bool is_c = std::is_same_v<P, epilogue::PerElement<T>> &&
-                      static_cast<const void*>(argument) == static_cast<const void*>(c);
+    constexpr bool kLiesAsC =
+        std::is_same_v<P, epilogue::PerElement<T>> || std::is_same_v<P, epilogue::EveryElement<T>>;
+    const bool is_c = kLiesAsC && static_cast<const void*>(argument) == static_cast<const void*>(c);
     if (!is_c && overlap(area, GemmParameter<P>::area(argument, p)))
       throw UserError("gemm: C overlaps an array of the epilogue");
   }

@@ -67,13 +67,47 @@ HostTensorMap map_of(const void* array, const std::vector<std::uint64_t>& size,
 struct InPlace {
   const Halves& values;
 };
-template <class P>
-P given(P parameter, const Halves&) {
-  return parameter;
-}
-const std::uint16_t* given(InPlace, const Halves& out) { return out.data(); }
+/// An array that lies as C does, and that configs may fetch by a map.
+struct Fetched {
+  const Halves& values;
+};
 void begin_with(auto, Halves&) {}
 void begin_with(InPlace parameter, Halves& out) { out = parameter.values; }
+
+/// What an array that lies as C does is fetched by.
+template <bool batched>
+HostTensorMap fetched_map(const GemmTma& c, const GemmShape<batched>& p, const void* array) {
+  std::vector<std::uint64_t> extent{std::uint64_t(p.n), std::uint64_t(p.m)};
+  std::vector<unsigned> box{unsigned(c.fetched_columns()),
+                            unsigned(std::min(c.fetched_rows(), p.m))};
+  if (batched) {
+    extent.push_back(std::uint64_t(p.batch));
+    box.push_back(1);
+  }
+  return map_of(array, extent, box, p.ldc, p.stride_c, unsigned(c.fetched_columns() * 2));
+}
+/// Calls act(arguments...) with what a launch gets for the parameters.
+template <bool batched, class Act>
+void with_given(const GemmTma&, const GemmShape<batched>&, const Halves&, const Act& act) {
+  act();
+}
+template <bool batched, class Act, class First, class... Rest>
+void with_given(const GemmTma& c, const GemmShape<batched>& p, const Halves& out, const Act& act,
+                First first, Rest... rest) {
+  const auto more = [&](const auto& given) {
+    with_given(c, p, out, [&](const auto&... others) { act(given, others...); }, rest...);
+  };
+  if constexpr (std::is_same_v<First, InPlace> || std::is_same_v<First, Fetched>) {
+    const Halves* array = &out;
+    if constexpr (std::is_same_v<First, Fetched>) array = &first.values;
+    if (c.fetches())
+      more(fetched_map(c, p, array->data()));
+    else
+      more(array->data());
+  } else {
+    more(first);
+  }
+}
 
 /// `finish` is what the epilogue makes of a sum.
 template <bool batched, class Finish, class... Parameters>
@@ -106,12 +140,15 @@ void check_product(const Entries& entries, const GemmTma& c, GemmTranspose op,
   TileWorkspace shared(c, tiles);
   const kiln::Workspace workspace = shared.argument();
   const auto launch = [&](const auto& where) {
-    entries.own.in_clusters({unsigned(c.cluster())}, {c.grid(p.m, p.n, 3, p.batch)},
-                            {unsigned(c.threads())}, c.shared_bytes(), where, map_a, map_b, p,
-                            given(parameters, out)..., workspace);
-    if (entries.step)
-      entries.step->in_clusters({1}, {c.add_grid(tiles)}, {unsigned(c.kAddThreads)}, 0, where,
-                                map_a, map_b, p, given(parameters, out)..., workspace);
+    const auto all = [&](const auto&... given) {
+      entries.own.in_clusters({unsigned(c.cluster())}, {c.grid(p.m, p.n, 3, p.batch)},
+                              {unsigned(c.threads())}, c.shared_bytes(), where, map_a, map_b, p,
+                              given..., workspace);
+      if (entries.step)
+        entries.step->in_clusters({1}, {c.add_grid(tiles)}, {unsigned(c.kAddThreads)}, 0, where,
+                                  map_a, map_b, p, given..., workspace);
+    };
+    with_given(c, p, out, all, parameters...);
   };
   if (c.store_tma) {
     std::vector<std::uint64_t> extent{std::uint64_t(p.n), std::uint64_t(p.m)};
@@ -221,8 +258,8 @@ TEST_CASE("the GEMM for Hopper applies an epilogue at each element's place",
   const std::string epilogue =
       "Chain<kiln::epilogue::Bias<kiln::bfloat16>, kiln::epilogue::Scale, "
       "kiln::epilogue::RowBias<kiln::bfloat16>, kiln::epilogue::Residual<kiln::bfloat16>, "
-      "kiln::epilogue::Relu>, const __nv_bfloat16*, float, const __nv_bfloat16*, const "
-      "__nv_bfloat16*";
+      "kiln::epilogue::Relu>, const __nv_bfloat16*, float, const __nv_bfloat16*, "
+      "kiln::templates::Fetched<__nv_bfloat16>";
   for (const GemmTma& c : kConfigs) {
     const GemmTranspose op = GemmTranspose::nt;
     const auto check = [&](const auto& p) {
@@ -235,7 +272,7 @@ TEST_CASE("the GEMM for Hopper applies an epilogue at each element's place",
                           from_bf16(rows[std::size_t(i)]) + from_bf16(residual[at]);
         return all < 0 ? 0.0f : all;
       };
-      check_product(entries, c, op, p, finish, bias.data(), 0.5f, rows.data(), residual.data());
+      check_product(entries, c, op, p, finish, bias.data(), 0.5f, rows.data(), Fetched{residual});
     };
     check(tight(op, 200, 136, 72));
     check(strided(c, op, 131, 77, 99, 2, false));
@@ -267,7 +304,7 @@ TEST_CASE("the GEMM for Hopper may repeat an epilogue that does not read C",
 }
 
 TEST_CASE("the GEMM for Hopper adds a residual that is C itself", "[host][gemm_tma]") {
-  const std::string epilogue = "Residual<kiln::bfloat16>, const __nv_bfloat16*";
+  const std::string epilogue = "Residual<kiln::bfloat16>, kiln::templates::Fetched<__nv_bfloat16>";
   for (const GemmTma& c : kConfigs) {
     const auto check = [&](const auto& p) {
       constexpr bool kBatched = std::decay_t<decltype(p)>::kBatched;

@@ -103,7 +103,7 @@ __device__ __forceinline__ void all_gather_tma_body(const hopper::TensorMap& out
         __syncwarp();
       },
       [&](const auto& sums, const auto& at, int first_row, int& buffer) {
-        body.store(sums, at, first_row, buffer);
+        body.store_tile(sums, at, first_row, buffer);
       });
   if (threadIdx.x >= 128) {
     if (hopper::elect()) hopper::wait_stores_read<0>();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../../device/elements.cuh"
+#include "gemm_arguments.cuh"
 #include "gemm_problem.hpp"
 #include "kiln/block_scales.hpp"
 #include "kiln/epilogue.hpp"
@@ -27,6 +28,8 @@ template <class P>
 inline constexpr bool kMayBeC = false;
 template <class T>
 inline constexpr bool kMayBeC<epilogue::PerElement<T>> = true;
+template <class T>
+inline constexpr bool kMayBeC<epilogue::EveryElement<T>> = true;
 template <class P>
 inline constexpr bool kRepeatable = false;
 template <class... P>
@@ -81,9 +84,7 @@ __device__ __forceinline__ const BlockScaleArrays& block_scales_in(const Epilogu
 template <class Epilogue, class... P>
 __device__ __forceinline__ auto with_arguments(P... parameters) {
   using Parameters = epilogue::detail::parameters_of<Epilogue>;
-  const auto call = [=](float sum, const epilogue::Place& at) {
-    return Epilogue{}(sum, at, parameters...);
-  };
+  const auto call = fetching(call_with<Epilogue>(Parameters{}, parameters...), parameters...);
   const RepeatableEpilogue<decltype(call)> repeatable{call};
   constexpr bool kScales = epilogue::detail::kScalesBlocks<Parameters>;
   if constexpr (kStoresSum<Epilogue>)
@@ -142,10 +143,17 @@ struct GemmOutput {
       return epilogue(
           sum, {static_cast<int>(row), static_cast<int>(column), batch, element(row, column)});
   }
-  /// The same at any place; outside of C, what its last row or column would get.
+  /// The same at any place; outside of C, what its last row or column would get. `fetched`: the
+  /// element of the array that has been fetched, if there is one.
   template <class Sum>
-  __device__ __forceinline__ float finished_near(const Sum& sum, int row, int column) const {
-    return finished(sum, min(row, shape.m - 1), min(column, shape.n - 1));
+  __device__ __forceinline__ float finished_near(const Sum& sum, int row, int column,
+                                                 float fetched = 0) const {
+    row = min(row, shape.m - 1);
+    column = min(column, shape.n - 1);
+    if constexpr (kFetches<Epilogue>)
+      return epilogue(sum, {row, column, batch, element(row, column)}, fetched);
+    else
+      return finished(sum, row, column);
   }
   /// True when two neighbours from an even column on may be stored by one access.
   template <class T>

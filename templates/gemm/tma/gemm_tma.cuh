@@ -50,6 +50,7 @@ __device__ __forceinline__ void gemm_tma_body(
     hopper::prefetch_map(a);
     hopper::prefetch_map(b);
     body.output.prefetch();
+    if constexpr (Body::kFetchedStages > 0) hopper::prefetch_map(epilogue.map);
   }
   const unsigned first = blockIdx.x / (c.cluster() * c.parts);
   const auto start = body.place(first);  // before the barrier, which takes its time anyway
@@ -88,7 +89,8 @@ __device__ __forceinline__ void gemm_tma_body(
     if constexpr (Body::kPingpong) {
       unsigned tile = first + consumer * step;
       const auto place_of_tile = [&] { return body.place(tile); };
-      if (consumer == 1) stage.skip(body.slices);
+      const int stages = body.slices + Body::kFetchedStages;  // of a tile
+      if (consumer == 1) stage.skip(stages);
 #pragma unroll 1
       for (; tile < tiles; tile += 2 * step) {
         // Turns: barrier 1 + w opens for consumer w when the other has started its products.
@@ -96,8 +98,8 @@ __device__ __forceinline__ void gemm_tma_body(
         body.multiply(sums, stage, first_row, place_of_tile, [&] {
           if (tile + step < tiles) hopper::named_arrive(2 - consumer, 256);
         });
-        stage.skip(body.slices);
-        body.store(sums, body.place(tile), first_row, buffer);
+        body.store(sums, stage, body.place(tile), first_row, buffer);
+        stage.skip(stages);
       }
     } else if constexpr (c.split_k > 1) {
       if (body.slices > 0) body.multiply(sums, stage, first_row, place_of_first, [] {});
@@ -119,7 +121,7 @@ __device__ __forceinline__ void gemm_tma_body(
       for (unsigned tile = first; tile < tiles; tile += step) {
         const auto place_of_tile = [&] { return body.place(tile); };
         body.multiply(sums, stage, first_row, place_of_tile, [] {});
-        body.store(sums, body.place(tile), first_row, buffer);
+        body.store(sums, stage, body.place(tile), first_row, buffer);
       }
     }
     if constexpr (c.store_tma) {
@@ -164,21 +166,23 @@ __device__ __forceinline__ void gemm_tma_add(
                                   body.place(tile));
 }
 
-/// The body as a kernel of its own. P: what the epilogue's arguments are.
+/// The body as a kernel of its own. P: what the epilogue's arguments are, or Fetched<T>.
 template <GemmTma c, GemmTranspose op, class T, bool batched, class Epilogue, class... P>
 __global__ void __launch_bounds__(c.threads(), 1)
     gemm_tma(const __grid_constant__ hopper::Argument<c.store_tma, GemmResult<T>*> out,
              const __grid_constant__ hopper::TensorMap a,
-             const __grid_constant__ hopper::TensorMap b, GemmShape<batched> shape, P... parameters,
+             const __grid_constant__ hopper::TensorMap b, GemmShape<batched> shape,
+             const __grid_constant__ EntryArgument<c.fetches(), P>... parameters,
              Workspace workspace) {
-  gemm_tma_body<c, op, T>(out, a, b, shape, with_arguments<Epilogue>(parameters...), workspace);
+  gemm_tma_body<c, op, T>(out, a, b, shape, with_arguments<Epilogue>(given(parameters)...),
+                          workspace);
 }
 /// Its step, in blocks of kAddThreads threads.
 template <GemmTma c, GemmTranspose op, class T, bool batched, class Epilogue, class... P>
 __global__ void __launch_bounds__(c.kAddThreads)
     gemm_tma_step(GemmResult<T>* out, const __grid_constant__ hopper::TensorMap a,
                   const __grid_constant__ hopper::TensorMap b, GemmShape<batched> shape,
-                  P... parameters, Workspace workspace) {
+                  EntryArgument<false, P>... parameters, Workspace workspace) {
   gemm_tma_add<c, op, T>(out, a, b, shape, with_arguments<Epilogue>(parameters...), workspace);
 }
 

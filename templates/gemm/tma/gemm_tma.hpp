@@ -10,7 +10,10 @@
 //   B: [n][k], box K x copied_n(), or with `swap` K x copied_m(); [k][n]: box 64 x block_k
 //   C: [m][n], with store_tma: box store_columns() x 16, or with `swap` 16 x block_n; swizzle
 //      store_span() bytes, no promotion. Else a pointer.
-// The copied_m(), copied_n(), 16 and block_n elements are fewer where the array has not so many.
+//   Array of an epilogue that lies as C does, with fetches(): box fetched_columns() x
+//      fetched_rows(), swizzle of a row's bytes, promotion of 256 bytes. Else a pointer.
+// The copied_m(), copied_n(), fetched_rows(), 16 and block_n elements are fewer where the array has
+// not so many.
 // With batches each has a third dimension, of which a box has 1; of an operand that all batches
 // share it has 1 itself. So leading dimensions and strides are multiples of 16 bytes, and m, n and
 // k are arbitrary.
@@ -106,6 +109,18 @@ struct GemmTma {
   constexpr int staging_bytes() const {
     return !store_tma ? 0 : 4 * consumers * (swap ? 1 : 2) * store_bytes();
   }
+  /// What an epilogue adds to each element (epilogue::EveryElement) comes to stages of its own behind
+  /// a tile's slices, a box of C's rows and columns after the other: fetched_columns() along n,
+  /// fetched_rows() along m.
+  constexpr int fetched_columns() const { return swap ? 64 : store_columns(); }
+  constexpr int fetched_rows() const { return swap ? block_n : block_m; }
+  constexpr int fetched_bytes() const { return fetched_rows() * fetched_columns() * kResult; }
+  constexpr int fetched_boxes() const { return (swap ? block_m : block_n) / fetched_columns(); }
+  constexpr int boxes_per_stage() const { return stage_bytes() / fetched_bytes(); }
+  constexpr int fetched_stages() const {
+    return (fetched_boxes() + boxes_per_stage() - 1) / boxes_per_stage();
+  }
+  constexpr bool fetches() const { return store_tma && fetched_stages() <= stages; }
   /// For a cluster that splits k: the tile's units of 16 x 8 sums, and a block's share of them. A
   /// block receives its share from each, where the stages were.
   constexpr int units() const { return block_m / 16 * (block_n / 8); }

@@ -7,17 +7,13 @@
 
 #include "gemm_block_scales.cuh"
 #include "gemm_pairs_tma.cuh"
+#include "gemm_tma_fetched.cuh"
 #include "gemm_tma_output.cuh"
 #include "gemm_tma_parts.cuh"
 #include "kiln/hopper.cuh"
 #include "kiln/workspace.cuh"
 
 namespace kiln::templates {
-
-/// Tiles of a cluster that stays: first, first + step, ..., below `end`.
-struct BlockTiles {
-  unsigned first, step, end;
-};
 
 template <GemmTma c, class T, bool batched, class Epilogue, hopper::Lies rows_lie,
           hopper::Lies columns_lie,
@@ -52,6 +48,7 @@ struct GemmTmaBody {
   };
 
   static constexpr bool kRepeats = requires { Epilogue::kRepeatable; };
+  static constexpr int kFetchedStages = gemm_fetched_stages<c, Epilogue>();    // behind the slices
   static constexpr bool kStacked = requires { requires Epilogue::kStacked; };  // B: gate, then up
 
   /// The barriers, before the block's threads meet.
@@ -184,6 +181,9 @@ struct GemmTmaBody {
     for (unsigned tile = first; tile < tiles; tile += step) {
       if (tile != first) at = place(tile);
       copy_slices(at, stage, bytes);
+      if constexpr (kFetchedStages > 0)
+        fetch_tile<c, batched>(output.epilogue.map, stages, full, empty, stage, m, at.row,
+                               at.column, at.batch);
     }
   }
   /// It copies one tile's, each of received_bytes().
@@ -199,28 +199,18 @@ struct GemmTmaBody {
       unsigned char* const rows = stages + stage.index * c.stage_bytes();
       for_row_boxes(at, slice, [&](int offset, int x, int y) {
         at_box<c.swap>(x, y, rows_batch(at), [&](auto... place) {
-          load<c.cluster_n>(row_blocks, rows + offset, rows_map, barrier, place...);
+          load_box<c.cluster_n>(row_blocks, rows + offset, rows_map, barrier, place...);
         });
       });
       for_column_boxes(at, slice, [&](int offset, int x, int y) {
         at_box<!c.swap>(x, y, columns_batch(at), [&](auto... place) {
-          load<c.cluster_m>(column_blocks, rows + kRowsBytes + offset, columns_map, barrier,
-                            place...);
+          load_box<c.cluster_m>(column_blocks, rows + kRowsBytes + offset, columns_map, barrier,
+                                place...);
         });
       });
       stage.next();
     }
   }
-  template <int count, class... At>
-  __device__ __forceinline__ static void load(unsigned blocks, void* to,
-                                              const hopper::TensorMap& map,
-                                              hopper::Barrier& barrier, At... at) {
-    if constexpr (count == 1)
-      hopper::load_tile(to, map, barrier, at...);
-    else
-      hopper::load_tile_to(blocks, to, map, barrier, at...);
-  }
-
   using Sums = float[kRowTiles][kColumnTiles][4];
 
   /// The stage may be overwritten, as far as this warpgroup is concerned.
@@ -383,16 +373,40 @@ struct GemmTmaBody {
     }
   }
 
-  __device__ __forceinline__ void store(const Sums& sums, Place at, int first_row,
-                                        int& buffer) const {
+  /// Stores a tile, and passes the stages with what has been fetched for it.
+  __device__ __forceinline__ void store(const Sums& sums, Stage& stage, Place at, int first_row,
+                                        int& buffer) {
+    Stage fetched = stage;
+#pragma unroll
+    for (int i = 0; i < kFetchedStages; ++i) {
+      full[stage.index].wait(stage.parity);
+      stage.next();
+    }
+    store_tile(sums, at, first_row, buffer, fetched);
+    if constexpr (kFetchedStages > 0) {
+      // All of the warpgroup's loads have ended before copies may overwrite what they read.
+      hopper::publish_shared();
+      hopper::named_sync(2 + static_cast<int>(threadIdx.x) / 128, 128);
+#pragma unroll
+      for (int i = 0; i < kFetchedStages; ++i) {
+        release(fetched.index);
+        fetched.next();
+      }
+    }
+  }
+  __device__ __forceinline__ void store_tile(const Sums& sums, Place at, int first_row, int& buffer,
+                                             Stage fetched = {}) const {
     if constexpr (kQuantizes<Epilogue>) {
       output.store_tile(sums, at.row, at.column, first_row, buffer);
     } else {
       const int warp = hopper::uniform(static_cast<int>(threadIdx.x) / 32) % 4;
 #pragma unroll
       for (int i = 0; i < kRowTiles; ++i) {
-        const int row = at.row + first_row + i * 64 + warp * 16;
-        if constexpr (c.store_tma)
+        const int in_tile = first_row + i * 64 + warp * 16, row = at.row + in_tile;
+        if constexpr (kFetchedStages > 0)
+          output.store_rows(sums[i], row, at.column, at.batch, buffer,
+                            GemmTmaFetched<c>{stages, fetched, in_tile});
+        else if constexpr (c.store_tma)
           output.store_rows(sums[i], row, at.column, at.batch, buffer);
         else
 #pragma unroll
@@ -473,20 +487,9 @@ struct GemmTmaBody {
     write_sums(sums, [&](int unit) { return partial + (part * kUnits + unit) * 32; });
   }
   /// Called by all threads that multiply, when their sums are written: whether all blocks of the
-  /// tile have written theirs. To one of them it is; that one resets the semaphore.
+  /// tile have written theirs.
   __device__ __forceinline__ bool is_last(unsigned* semaphore) const {
-    unsigned* const before = reinterpret_cast<unsigned*>(stages);  // multiplied by now
-    __threadfence();
-    hopper::named_sync(1, kWarps * 32);
-    if (threadIdx.x == 128) {
-      __threadfence();  // behind what the others have written, and before what they read
-      *before = atomicAdd(semaphore, 1u);
-      if (*before == c.parts - 1) *semaphore = 0;
-      __threadfence();
-    }
-    hopper::named_sync(1, kWarps * 32);
-    __threadfence();
-    return *before == c.parts - 1;
+    return comes_last(semaphore, c.parts, kWarps * 32, reinterpret_cast<unsigned*>(stages));
   }
 };
 

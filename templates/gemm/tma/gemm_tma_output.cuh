@@ -8,6 +8,11 @@
 
 namespace kiln::templates {
 
+/// Where a warp finds what has been fetched for its sums: nowhere.
+struct NothingFetched {
+  __device__ __forceinline__ void load(unsigned (&)[4], int) const {}
+};
+
 /// What a warp makes of its sums, wherever they go.
 template <GemmTma c, class T, bool batched, class Epilogue>
 struct GemmTmaResults {
@@ -19,32 +24,37 @@ struct GemmTmaResults {
 
   /// The sum as it is stored, at a row and column of the product, or outside of it.
   template <class Sum>
-  __device__ __forceinline__ float stored(const Sum& sum, int row, int column, int batch) const {
+  __device__ __forceinline__ float stored(const Sum& sum, int row, int column, int batch,
+                                          float fetched = 0) const {
     const GemmOutput<batched, Epilogue> output{shape, epilogue, batch};
-    return output.finished_near(sum, c.swap ? column : row, c.swap ? row : column);
+    return output.finished_near(sum, c.swap ? column : row, c.swap ? row : column, fetched);
   }
   /// A lane's part of 16 x 8 sums at (row, column): two rows, two columns each. `s`: float[4], or
-  /// like it.
+  /// like it. `fetched`: what has been fetched for them.
   template <class Sums>
   __device__ __forceinline__ void pack(unsigned (&pairs)[2], const Sums& s, int row, int column,
-                                       int batch) const {
+                                       int batch, unsigned upper = 0, unsigned lower = 0) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     row += lane / 4;
     column += lane % 4 * 2;
-    pairs[0] = pack_pair(stored(s[0], row, column, batch), stored(s[1], row, column + 1, batch),
-                         GemmResult<T>{});
-    pairs[1] = pack_pair(stored(s[2], row + 8, column, batch),
-                         stored(s[3], row + 8, column + 1, batch), GemmResult<T>{});
+    const float2 first = unpack_pair(upper, GemmResult<T>{}),
+                 second = unpack_pair(lower, GemmResult<T>{});
+    pairs[0] = pack_pair(stored(s[0], row, column, batch, first.x),
+                         stored(s[1], row, column + 1, batch, first.y), GemmResult<T>{});
+    pairs[1] = pack_pair(stored(s[2], row + 8, column, batch, second.x),
+                         stored(s[3], row + 8, column + 1, batch, second.y), GemmResult<T>{});
   }
 
   /// Writes the warp's 16 rows from `row` on to its part of `staging`, a box of TMA's at a time:
   /// with swap 16 rows as they are stored, of all columns, else all rows of store_columns()
   /// columns. ready() is called before a box is written, and leave(box, its first column) behind
   /// that. A warp has kBuffers buffers for boxes, which take turns from `buffer` on. `s`:
-  /// float[kTiles][4], or like it.
-  template <int kBuffers = 2, class Sums, class Ready, class Leave>
+  /// float[kTiles][4], or like it. fetched.load(four, j) loads what has been fetched for the tiles
+  /// j and j + 1: rows 0 to 7 and 8 to 15 of each.
+  template <int kBuffers = 2, class Sums, class Ready, class Leave, class Fetched = NothingFetched>
   __device__ __forceinline__ void stage_rows(const Sums& s, int row, int column, int batch,
-                                             int& buffer, Ready ready, Leave leave) const {
+                                             int& buffer, Ready ready, Leave leave,
+                                             const Fetched& fetched = {}) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, q = lane / 8, r = lane % 8;
     const int warp = hopper::uniform(static_cast<int>(threadIdx.x) / 32) - 4;
     if constexpr (c.swap) {
@@ -52,15 +62,17 @@ struct GemmTmaResults {
       ready();
 #pragma unroll
       for (int j = 0; j + 1 < kTiles; j += 2) {
-        unsigned pairs[2][2];
-        pack(pairs[0], s[j], row, column + j * 8, batch);
-        pack(pairs[1], s[j + 1], row, column + j * 8 + 8, batch);
+        unsigned pairs[2][2], four[4] = {};
+        fetched.load(four, j);
+        pack(pairs[0], s[j], row, column + j * 8, batch, four[0], four[1]);
+        pack(pairs[1], s[j + 1], row, column + j * 8 + 8, batch, four[2], four[3]);
         const unsigned matrices[4] = {pairs[0][0], pairs[0][1], pairs[1][0], pairs[1][1]};
         hopper::store_matrices<true>(to + swizzled<32>((j + q / 2) * 8 + r, q % 2), matrices);
       }
       if constexpr (kTiles % 2 != 0) {
-        unsigned pairs[2];
-        pack(pairs, s[kTiles - 1], row, column + kTiles * 8 - 8, batch);
+        unsigned pairs[2], four[4] = {};
+        fetched.load(four, kTiles - 1);
+        pack(pairs, s[kTiles - 1], row, column + kTiles * 8 - 8, batch, four[0], four[1]);
         hopper::store_matrices<true>(to + swizzled<32>((kTiles - 1) * 8 + r, q % 2), pairs);
       }
       leave(to, column);
@@ -80,9 +92,10 @@ struct GemmTmaResults {
 #pragma unroll
         for (int j = 0; j < kColumns / 8; j += 2) {
           const int tile = chunk * (kColumns / 8) + j;
-          unsigned pairs[2][2];
-          pack(pairs[0], s[tile], row, first + j * 8, batch);
-          pack(pairs[1], s[tile + 1], row, first + j * 8 + 8, batch);
+          unsigned pairs[2][2], four[4] = {};
+          fetched.load(four, tile);
+          pack(pairs[0], s[tile], row, first + j * 8, batch, four[0], four[1]);
+          pack(pairs[1], s[tile + 1], row, first + j * 8 + 8, batch, four[2], four[3]);
           const unsigned matrices[4] = {pairs[0][0], pairs[0][1], pairs[1][0], pairs[1][1]};
           hopper::store_matrices(to + swizzled<kSpan>(q % 2 * 8 + r, j + q / 2), matrices);
         }
@@ -131,10 +144,10 @@ struct GemmTmaOutput : GemmTmaResults<c, T, batched, Epilogue> {
     }
   }
 
-  /// Stores the warp's 16 rows from `row` on through shared memory.
-  template <class Sums>
+  /// Stores the warp's 16 rows from `row` on through shared memory. `fetched`: see stage_rows().
+  template <class Sums, class Fetched = NothingFetched>
   __device__ __forceinline__ void store_rows(const Sums& s, int row, int column, int batch,
-                                             int& buffer) const {
+                                             int& buffer, const Fetched& fetched = {}) const {
     if constexpr (c.store_tma) {
       Results::stage_rows(
           s, row, column, batch, buffer,
@@ -151,7 +164,8 @@ struct GemmTmaOutput : GemmTmaResults<c, T, batched, Epilogue> {
               else
                 store_box(from, first, row, batch);
             }
-          });
+          },
+          fetched);
     }
   }
 

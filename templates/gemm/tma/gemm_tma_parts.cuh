@@ -51,6 +51,11 @@ constexpr bool gemm_tma_fits() {
 template <GemmTma c, class T, hopper::Lies rows_lie, hopper::Lies columns_lie>
 inline constexpr bool kGemmTmaFits = gemm_tma_fits<c, T, rows_lie, columns_lie>();
 
+/// Tiles of a cluster that stays: first, first + step, ..., below `end`.
+struct BlockTiles {
+  unsigned first, step, end;
+};
+
 /// A place in the ring of `stages` buffers, and the parity of its turn.
 template <int stages>
 struct GemmTmaStage {
@@ -69,6 +74,34 @@ struct GemmTmaStage {
   }
 };
 
+/// Copies a box to `to`, with `count` blocks to the same place of each in `blocks`.
+template <int count, class... At>
+__device__ __forceinline__ void load_box(unsigned blocks, void* to, const hopper::TensorMap& map,
+                                         hopper::Barrier& barrier, At... at) {
+  if constexpr (count == 1)
+    hopper::load_tile(to, map, barrier, at...);
+  else
+    hopper::load_tile_to(blocks, to, map, barrier, at...);
+}
+
+/// Called by the block's `threads` that multiply, of which 128 is the first: whether as many blocks
+/// as there are parts have called it, which is true in one of them; that one resets the semaphore.
+/// `before`: a word in shared memory.
+__device__ __forceinline__ bool comes_last(unsigned* semaphore, unsigned parts, int threads,
+                                           unsigned* before) {
+  __threadfence();
+  hopper::named_sync(1, threads);
+  if (threadIdx.x == 128) {
+    __threadfence();  // behind what the others have written, and before what they read
+    *before = atomicAdd(semaphore, 1u);
+    if (*before == parts - 1) *semaphore = 0;
+    __threadfence();
+  }
+  hopper::named_sync(1, threads);
+  __threadfence();
+  return *before == parts - 1;
+}
+
 __device__ __forceinline__ unsigned pack_pair(float first, float second, __half) {
   const __half2 pair = __floats2half2_rn(first, second);
   return *reinterpret_cast<const unsigned*>(&pair);
@@ -76,6 +109,13 @@ __device__ __forceinline__ unsigned pack_pair(float first, float second, __half)
 __device__ __forceinline__ unsigned pack_pair(float first, float second, __nv_bfloat16) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
   return *reinterpret_cast<const unsigned*>(&pair);
+}
+
+__device__ __forceinline__ float2 unpack_pair(unsigned pair, __half) {
+  return __half22float2(*reinterpret_cast<const __half2*>(&pair));
+}
+__device__ __forceinline__ float2 unpack_pair(unsigned pair, __nv_bfloat16) {
+  return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&pair));
 }
 
 /// Where TMA puts the 16 bytes `unit` of a row of kSpan bytes (its swizzle) in a box.
