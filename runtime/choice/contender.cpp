@@ -2,6 +2,7 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "kiln/detail/format.hpp"
@@ -113,8 +114,10 @@ class TemplateCall final : public ChoiceCall {
     launch(*handle_, stream, problem_, args);
   }
   void stay() const override {
-    handle_->problems().pin(handle_->definition().bucketed(problem_));
-    prepare();  // again: it may have left before
+    std::call_once(stays_, [&] {
+      pin_.emplace(handle_->problems(), handle_->definition().bucketed(problem_));
+      prepare();  // again: it may have left before
+    });
   }
 
  private:
@@ -122,6 +125,8 @@ class TemplateCall final : public ChoiceCall {
 
   const std::shared_ptr<ServedHandle> handle_;
   const ProblemValues problem_;
+  mutable std::once_flag stays_;
+  mutable std::optional<Problems::Pin> pin_;  // last: it uses the handle's problems
 };
 
 /// A kernel with its space. Which config it runs with is the business of its own handle and

@@ -159,6 +159,18 @@ bool Problems::pinned(std::span<const std::int64_t> problem) const {
   return pinned_.contains(values_of(problem));
 }
 
+Problems::Pin::Pin(Problems& problems, std::span<const std::int64_t> problem)
+    : problems_(problems) {
+  std::lock_guard lock(problems_.mutex_);
+  pins_ = problems_.pins_.try_emplace(values_of(problem)).first;
+  ++pins_->second;
+}
+
+Problems::Pin::~Pin() {
+  std::lock_guard lock(problems_.mutex_);
+  if (--pins_->second == 0) problems_.pins_.erase(pins_);
+}
+
 std::size_t Problems::evict(std::size_t most) {
   const Sweep sweep(*this);
   std::lock_guard lock(mutex_);
@@ -179,8 +191,8 @@ std::vector<Values> Problems::unused(std::size_t most, std::size_t rounds, const
   for (std::size_t left = rounds * lives_.size(); left > 0 && found.size() < most; --left) {
     if (hand_ == lives_.end()) hand_ = lives_.begin();
     auto& [problem, life] = *hand_++;
-    if (&life != but && !life.pinned && !life.kept && !life.leaving && !is_being_made(life.state) &&
-        table_.use(problem) == ProblemTable::Use::none) {
+    if (&life != but && !life.pinned && !life.kept && !life.leaving && !pins_.contains(problem) &&
+        !is_being_made(life.state) && table_.use(problem) == ProblemTable::Use::none) {
       life.leaving = true;
       found.push_back(problem);
     }

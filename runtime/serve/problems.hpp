@@ -122,6 +122,18 @@ class Problems {
   /// The problem stays, whatever the bound, from now on or from when it is held.
   void pin(std::span<const std::int64_t> problem);
   bool pinned(std::span<const std::int64_t> problem) const;
+  /// The problem stays while this lives, whatever the bound. The problems must outlive it.
+  class Pin {
+   public:
+    Pin(Problems& problems, std::span<const std::int64_t> problem);
+    Pin(const Pin&) = delete;
+    Pin& operator=(const Pin&) = delete;
+    ~Pin();
+
+   private:
+    Problems& problems_;
+    std::map<Values, std::size_t>::iterator pins_;
+  };
   /// Lets problems leave that were not used since this was called last: `most` of them at most, in
   /// one round over all. Returns how many. @pre there is a bound
   std::size_t evict(std::size_t most);
@@ -171,7 +183,7 @@ class Problems {
     std::optional<Missing> missing;
     bool chosen = false;   ///< since the making that is going on began
     bool kept = false;     ///< keep_choice()
-    bool pinned = false;   ///< stays
+    bool pinned = false;   ///< stays: pin()
     bool leaving = false;  ///< found by the hand in this sweep
   };
   using Lives = std::map<Values, Life>;
@@ -219,6 +231,7 @@ class Problems {
   mutable std::mutex mutex_;  ///< of those below, and of what is published in `table_`
   Lives lives_;
   std::set<Values> pinned_;              ///< held or not
+  std::map<Values, std::size_t> pins_;   ///< how many each problem has; held or not
   Lives::iterator hand_ = lives_.end();  ///< goes round, as that of a clock
   std::size_t sweep_at_ = 0;             ///< more lives than that are too many
   std::map<Values, Agreed> agreed_;      ///< outlasts the lives: no rank asks the others again

@@ -255,6 +255,31 @@ TEST_CASE_METHOD(Twice, "kernels that a choice launches keep to the bound on mod
   CHECK(right);
 }
 
+TEST_CASE_METHOD(Twice, "a kernel that a prepared choice does not launch any more may leave",
+                 "[choice][bounds]") {
+  process.options.max_module_bytes = typed_entry(2).size();
+  process.kernel_takes(1e-3);
+  twice.alternatives.push_back(process.way("mine", 2e-3));
+  const Runtime runtime = process.runtime();
+  const auto f = tuned(runtime, twice);
+  f.prepare({1000});
+  f.tune({1000});
+  REQUIRE(f.chosen({1000}).name == "template");
+  const auto kernel = runtime.tuned(typed_doubling());
+  const auto bytes_beside = [&](int n) {
+    Buffers data(n);
+    kernel({}, data.y.data(), data.x.data(), n);
+    CHECK(data.doubled());
+    return runtime.metrics().module_bytes;
+  };
+  CHECK(bytes_beside(1) > *process.options.max_module_bytes);
+  process.kernel_takes(9e-3);
+  f.tune({1000}, {.retune = true});
+  REQUIRE(f.chosen({1000}).name == "mine");
+  bytes_beside(2);
+  CHECK(bytes_beside(3) <= *process.options.max_module_bytes);
+}
+
 TEST_CASE_METHOD(Twice, "problems of a choice leave while others are launched",
                  "[choice][bounds][threads]") {
   process.options.max_problems = 4;
