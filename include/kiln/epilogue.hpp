@@ -27,10 +27,10 @@ using float16 = __half;
 using bfloat16 = __nv_bfloat16;
 }  // namespace kiln
 #else
-#include <cmath>
-
 #include "kiln/types.hpp"
 #endif
+
+#include "kiln/detail/activation_math.hpp"
 
 namespace kiln::epilogue {
 
@@ -202,19 +202,19 @@ struct ScaledResidual {
 struct Relu {
   float operator()(float sum, const Place&) const { return sum < 0 ? 0 : sum; }
 };
-/// x * Phi(x), with the normal distribution's Phi.
+/// x * Phi(x), with the normal distribution's Phi, to a few units in the last place of x / 2.
 struct Gelu {
-  float operator()(float x, const Place&) const { return 0.5f * x * (1 + erff(x * 0.70710678f)); }
+  float operator()(float x, const Place&) const { return detail::gelu(x); }
 };
-/// The approximation of it by tanh.
+/// x * sigmoid(x). On a GPU it is 0 where x is below -87.3.
+struct Silu {
+  float operator()(float x, const Place&) const { return detail::over_one_plus_exp(x, -x); }
+};
+/// The approximation of Gelu by tanh, as x * sigmoid(2 u) with tanh's argument u.
 struct GeluTanh {
   float operator()(float x, const Place&) const {
-    return 0.5f * x * (1 + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
+    return detail::over_one_plus_exp(x, -1.59576912f * (x + 0.044715f * x * x * x));
   }
-};
-/// x * sigmoid(x).
-struct Silu {
-  float operator()(float x, const Place&) const { return x / (1 + expf(-x)); }
 };
 struct Clamp {
   float operator()(float sum, const Place&, float low, float high) const {

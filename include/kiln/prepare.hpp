@@ -65,7 +65,8 @@ struct PrepareReport {
   std::size_t searched = 0;               ///< problems that were measured
   std::size_t evaluated = 0;              ///< candidates that these searches tried
   double seconds = 0;                     ///< wall time
-  double compile_seconds = 0, load_seconds = 0, tune_seconds = 0;  ///< its parts
+  /// Its parts, of which loading goes on beside compiling, in two threads at most.
+  double compile_seconds = 0, load_seconds = 0, tune_seconds = 0;
   /// By how much loading reduced the device's free memory, where the device tells. What others
   /// take and free meanwhile counts as well.
   std::optional<std::int64_t> device_bytes{};

@@ -1,5 +1,6 @@
 #include "runtime/prepare/instances.hpp"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -72,6 +73,12 @@ std::optional<Instances::Lacking> Instances::lacking(const PrepareItem& item,
   const std::lock_guard lock(mutex_);
   const auto found = known_.find({item.handle, config});
   return found == known_.end() ? std::nullopt : std::optional(found->second);
+}
+
+bool Instances::all_found() const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::all_of(
+      order_, [&](const Wanted& wanted) { return known_.contains(wanted.instance); });
 }
 
 bool Instances::can_be_loaded(const PrepareItem& item, const Values& config) const {

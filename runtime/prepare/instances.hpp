@@ -42,6 +42,8 @@ class Instances {
   bool build(std::size_t n, Builder::Access access);
   /// Nothing where it was neither found nor built yet.
   std::optional<Lacking> lacking(const PrepareItem& item, const Values& config) const;
+  /// Whether nothing is left to be built.
+  bool all_found() const;
   bool can_be_loaded(const PrepareItem& item, const Values& config) const;
   /// Loads look for binaries by themselves again.
   void forget();

@@ -3,7 +3,9 @@
 #include <cmath>
 #include <exception>
 #include <map>
+#include <mutex>
 #include <optional>
+#include <semaphore>
 #include <utility>
 #include <variant>
 
@@ -33,6 +35,8 @@ namespace {
 using Access = Builder::Access;
 using Step = PrepareProgress::Step;
 
+constexpr std::size_t kLooksPerThread = 16;
+
 /// The part of what was asked for that the runtime's mode allows.
 PrepareWork allowed(PrepareWork asked, const Engine& engine) {
   if (!engine.may_compile()) return PrepareWork::look_up;
@@ -60,10 +64,8 @@ class Run {
       items_ = prepare_items(engine_, manifest_, report_.problems);
       free_before_ = engine_.device()->available();
       timed(report_.compile_seconds, [&] { look_and_compile(); });
-      timed(report_.load_seconds, [&] { load(); });
-      // Loading that went on beside the builds.
-      report_.compile_seconds -= load_seconds_;
-      report_.load_seconds += load_seconds_;
+      load();
+      report_.load_seconds = load_seconds_;
     };
     before_agreement(engine_, manifest_, tuning_, before_tuning);
     timed(report_.tune_seconds, [&] { tune(); });
@@ -124,9 +126,15 @@ class Run {
 
   void look_and_compile() {
     looked_at_ = std::vector<std::atomic<bool>>(items_.size());
-    for_each_index(
-        engine_.builder().threads(), items_.size(), stop_, [&](std::size_t i) { look_and_find(i); },
-        [&](std::size_t) { load_found(); });
+    // A thread has to find several, or starting it takes longer than what it does.
+    const auto threads =
+        std::min<std::size_t>(engine_.builder().threads(), items_.size() / kLooksPerThread + 1);
+    for_each_index(static_cast<unsigned>(threads), items_.size(), stop_,
+                   [&](std::size_t i) {
+                     look_and_find(i);
+                     load_found();
+                   },
+                   {});
     // What many problems can run with comes first, so that a short time makes many launchable.
     const auto want = [&](const PrepareItem& item, const Values& config) {
       instances_.want(item, config);
@@ -140,7 +148,7 @@ class Run {
     report_.instances = instances_.size();
     std::atomic<std::size_t> compiled{0};
     for_each_index(
-        engine_.builder().builds_at_once(), instances_.size(), stop_,
+        engine_.builder().builds_at_once(), instances_.all_found() ? 0 : instances_.size(), stop_,
         [&](std::size_t i) {
           if (deadline_.passed())
             cut_off_ = true;
@@ -198,17 +206,34 @@ class Run {
 
   static bool to_load(const PrepareItem& item) { return item.usable && !item.best.configs.empty(); }
 
-  /// Loads what needs nothing that is still to be found or built, while other threads do that.
+  /// Loads what needs nothing that is still to be found or built, while other threads do that. Two
+  /// threads do so at a time: one is in the driver, where one is at a time, and the other beside it.
   void load_found() {
-    const auto start = Clock::now();
-    for (; loaded_ < items_.size() && looked_at_[loaded_]; ++loaded_) {
+    if (!loaders_.try_acquire()) return;
+    struct Release {
+      std::counting_semaphore<>& loaders;
+      ~Release() { loaders.release(); }
+    } const release{loaders_};
+    while (PrepareItem* const item = next_to_load()) load_and_note(*item);
+  }
+
+  /// The next item, if its binary has been found; else null.
+  PrepareItem* next_to_load() {
+    const std::lock_guard lock(loading_);
+    for (; loaded_ < items_.size() && looked_at_[loaded_] && !stop_.stop_requested(); ++loaded_) {
       PrepareItem& item = items_[loaded_];
-      if (stop_.stop_requested()) break;
       if (!to_load(item)) continue;
       if (!instances_.can_be_loaded(item, item.best.configs.front())) break;
-      timed(of(item).seconds, [&] { load(item); });
+      ++loaded_;
+      return &item;
     }
-    load_seconds_ += seconds_since(start);
+    return nullptr;
+  }
+
+  void load_and_note(PrepareItem& item) {
+    timed(of(item).seconds, [&] { load(item); });
+    const std::lock_guard lock(loading_);
+    load_seconds_ += of(item).seconds;
   }
 
   void load() {
@@ -216,7 +241,7 @@ class Run {
     for (; loaded_ < items_.size(); ++loaded_) {
       if (stop_.stop_requested()) break;
       PrepareItem& item = items_[loaded_];
-      if (to_load(item)) timed(of(item).seconds, [&] { load(item); });
+      if (to_load(item)) load_and_note(item);
       tell(Step::load, loaded_ + 1, items_.size());
     }
     std::map<ServedHandle*, std::vector<Values>> problems;
@@ -449,8 +474,10 @@ class Run {
   std::atomic<bool> cut_off_{false};          ///< something was not compiled any more
   std::vector<std::atomic<bool>> looked_at_;  ///< by item
   Instances instances_{engine_};
+  std::counting_semaphore<> loaders_{2};
+  std::mutex loading_;                       ///< of the next two
   std::size_t loaded_ = 0;                   ///< leading items that are loaded, or not to be
-  double load_seconds_ = 0;                  ///< spent on them while others were built
+  double load_seconds_ = 0;                  ///< spent on them
   std::optional<std::int64_t> free_before_;  ///< bytes of the device's memory, before all loads
 };
 

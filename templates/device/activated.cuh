@@ -1,5 +1,4 @@
-// Activations for kernels that are bound by memory: faster than those of kiln/epilogue.hpp, and a
-// little less exact.
+// The activations of kiln/epilogue.hpp where there is no place.
 #pragma once
 
 #include "elements.cuh"
@@ -11,13 +10,6 @@ template <class Activation>
 __device__ float activated(Activation, float x) {
   return Activation{}(x, epilogue::Place{});
 }
-#ifndef KILN_HOST_TARGET
-/// An exact division takes a slow branch for very small numbers. This one is right to 2 units in
-/// the last place, and 0 where x is below -87.3.
-__device__ inline float activated(epilogue::Silu, float x) {
-  return __fdividef(x, 1.0f + __expf(-x));
-}
-#endif
 
 template <class Activation, class T>
 __device__ float gated_product(T gate, T up) {

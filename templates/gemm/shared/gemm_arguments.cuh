@@ -52,11 +52,63 @@ struct CallArgument {
     return Q::fetched(element);
   }
 };
+
+/// Places of C, all of which lie in it.
+struct GemmPlaces {
+  int row, rows, column, columns;
+};
+/// A warp starts copying elements to the L2 cache.
+template <class T>
+__device__ __forceinline__ void prefetch_elements(const T* array, int count) {
+#ifndef KILN_HOST_TARGET
+  constexpr int kLine = 128 / sizeof(T);
+  for (int i = static_cast<int>(threadIdx.x) % 32 * kLine; i < count; i += 32 * kLine)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(array + i));
+#endif
+}
+/// The part of an argument that calls at the places read.
+template <class Q>
+struct PlacesArgument {
+  template <class P>
+  __device__ __forceinline__ static void prefetch(const P&, const GemmPlaces&) {}
+};
+template <class T>
+struct PlacesArgument<epilogue::PerRow<T>> {
+  __device__ __forceinline__ static void prefetch(const T* array, const GemmPlaces& at) {
+    prefetch_elements(array + at.row, at.rows);
+  }
+};
+template <class T>
+struct PlacesArgument<epilogue::PerColumn<T>> {
+  __device__ __forceinline__ static void prefetch(const T* array, const GemmPlaces& at) {
+    prefetch_elements(array + at.column, at.columns);
+  }
+};
+
+template <class Call, class Prefetch>
+struct EpilogueCall : Call {
+  Prefetch prefetch;
+};
 template <class Epilogue, class... Q, class... P>
 __device__ __forceinline__ auto call_with(epilogue::detail::Parameters<Q...>, P... parameters) {
-  return [=](float sum, const epilogue::Place& at, float fetched = 0) {
+  const auto call = [=](float sum, const epilogue::Place& at, float fetched = 0) {
     return Epilogue{}(sum, at, CallArgument<Q>::of(parameters, fetched)...);
   };
+  const auto prefetch = [=](const GemmPlaces& at) {
+    (PlacesArgument<Q>::prefetch(parameters, at), ...);
+  };
+  return EpilogueCall<decltype(call), decltype(prefetch)>{call, prefetch};
+}
+/// What is read of arrays per row or column for these places of C, as far as they lie in it, is on
+/// its way to the L2 cache while the block multiplies. Called by a warp.
+template <class Epilogue>
+__device__ __forceinline__ void prefetch_arguments(const Epilogue& epilogue, GemmPlaces at, int m,
+                                                   int n) {
+  if constexpr (requires { epilogue.prefetch(at); }) {
+    at.rows = min(at.rows, m - at.row);
+    at.columns = min(at.columns, n - at.column);
+    epilogue.prefetch(at);
+  }
 }
 
 template <class Call>

@@ -70,9 +70,9 @@ __device__ __forceinline__ void gemm_tma_body(
 
   if (warpgroup == 0) {
     if constexpr (c.consumers > 1) hopper::fewer_registers<Body::kFewer>();
-    if (hopper::uniform(static_cast<int>(threadIdx.x) / 32) == 0 && hopper::elect()) {
-      body.copy(start, first, tiles, step);
-    }
+    const int warp = hopper::uniform(static_cast<int>(threadIdx.x) / 32);
+    if (warp == 0 && hopper::elect()) body.copy(start, first, tiles, step);
+    if (warp == 1) prefetch_for_epilogue<c>(epilogue, shape, start.row, start.column, start.batch);
     __syncwarp();
     if constexpr (c.split_k > 1) {
       hopper::cluster_meet();

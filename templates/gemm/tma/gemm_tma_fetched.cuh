@@ -56,6 +56,28 @@ __device__ __forceinline__ void fetch_tile(const hopper::TensorMap& map, unsigne
   }
 }
 
+/// A warp sees to it that what the epilogue reads for the tile at (row, column) of the product is in
+/// the L2 cache.
+template <GemmTma c, bool batched, class Epilogue>
+__device__ __forceinline__ void prefetch_for_epilogue(const Epilogue& epilogue,
+                                                      const GemmShape<batched>& shape, int row,
+                                                      int column, int batch) {
+  prefetch_arguments(epilogue,
+                     c.swap ? GemmPlaces{column, c.block_n, row, c.block_m}
+                            : GemmPlaces{row, c.block_m, column, c.block_n},
+                     shape.m, shape.n);
+  if constexpr (kFetches<Epilogue>)
+    if (hopper::elect())
+      for (int box = 0; box < c.fetched_boxes(); ++box) {
+        const int x = (c.swap ? row : column) + box * c.fetched_columns();
+        const int y = c.swap ? column : row;
+        if constexpr (batched)
+          hopper::prefetch_tile(epilogue.map, x, y, batch);
+        else
+          hopper::prefetch_tile(epilogue.map, x, y);
+      }
+}
+
 /// A warp's part of a tile that has been fetched, from `first` on.
 template <GemmTma c>
 struct GemmTmaFetched {
