@@ -5,7 +5,6 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <semaphore>
 #include <utility>
 #include <variant>
 
@@ -206,14 +205,14 @@ class Run {
 
   static bool to_load(const PrepareItem& item) { return item.usable && !item.best.configs.empty(); }
 
-  /// Loads what needs nothing that is still to be found or built, while other threads do that. Two
-  /// threads do so at a time: one is in the driver, where one is at a time, and the other beside it.
+  /// Loads what needs nothing that is still to be found or built, while other threads do that. One
+  /// thread does so at a time: two of them took longer in the driver together than one alone.
   void load_found() {
-    if (!loaders_.try_acquire()) return;
-    struct Release {
-      std::counting_semaphore<>& loaders;
-      ~Release() { loaders.release(); }
-    } const release{loaders_};
+    if (is_loading_.exchange(true)) return;
+    struct Ends {
+      std::atomic<bool>& loading;
+      ~Ends() { loading = false; }
+    } const ends{is_loading_};
     while (PrepareItem* const item = next_to_load()) load_and_note(*item);
   }
 
@@ -474,7 +473,7 @@ class Run {
   std::atomic<bool> cut_off_{false};          ///< something was not compiled any more
   std::vector<std::atomic<bool>> looked_at_;  ///< by item
   Instances instances_{engine_};
-  std::counting_semaphore<> loaders_{2};
+  std::atomic<bool> is_loading_{false};
   std::mutex loading_;                       ///< of the next two
   std::size_t loaded_ = 0;                   ///< leading items that are loaded, or not to be
   double load_seconds_ = 0;                  ///< spent on them
