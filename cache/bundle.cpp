@@ -116,10 +116,12 @@ std::optional<StoredEntry> Bundle::find(EntryKind kind, const Key& key) {
   return entry;
 }
 
-std::vector<StoredEntry> Bundle::find_portable(EntryKind kind, const Digest& portable) {
+std::vector<StoredEntry> Bundle::find_portable(EntryKind kind, const Digest& portable,
+                                               const std::set<std::string>& known) {
   std::vector<StoredEntry> entries;
   for (const BundleRow& row : impl_->reader.find_portable(kind, portable))
-    if (auto entry = impl_->entry(row)) entries.push_back(*std::move(entry));
+    if (auto entry = impl_->entry(row); entry && !known.contains(entry->key.hex()))
+      entries.push_back(*std::move(entry));
   return entries;
 }
 

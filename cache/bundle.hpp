@@ -35,7 +35,8 @@ class Bundle final : public Root {
 
   const std::filesystem::path& path() const override;
   std::optional<StoredEntry> find(EntryKind kind, const Key& key) override;
-  std::vector<StoredEntry> find_portable(EntryKind kind, const Digest& portable) override;
+  std::vector<StoredEntry> find_portable(EntryKind kind, const Digest& portable,
+                                         const std::set<std::string>& known = {}) override;
   bool refresh(EntryKind) override { return false; }
   void each_key(EntryKind kind, const std::function<bool(const Key&)>& visit) override;
   std::uint64_t count(EntryKind kind) override;

@@ -28,12 +28,15 @@ class DirectoryRoot final : public Root {
     return entry && same_key(kind, entry->key, key) ? std::move(entry) : std::nullopt;
   }
 
-  std::vector<StoredEntry> find_portable(EntryKind kind, const Digest& portable) override {
+  std::vector<StoredEntry> find_portable(EntryKind kind, const Digest& portable,
+                                         const std::set<std::string>& known) override {
     std::vector<StoredEntry> entries;
-    for (const std::string& hex : index_.find(kind, portable))
+    for (const std::string& hex : index_.find(kind, portable)) {
+      if (known.contains(hex)) continue;
       if (auto entry = read_entry(disk_, kind, hex, false);
           entry && entry->key.portable == portable)
         entries.push_back(*std::move(entry));
+    }
     return entries;
   }
 

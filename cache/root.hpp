@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -23,9 +24,10 @@ class Root {
 
   virtual const std::filesystem::path& path() const = 0;
   virtual std::optional<StoredEntry> find(EntryKind kind, const Key& key) = 0;
-  /// Every entry with this Key::portable, in a fixed order. Entries that have come since the first
-  /// call are seen after refresh().
-  virtual std::vector<StoredEntry> find_portable(EntryKind kind, const Digest& portable) = 0;
+  /// Every entry with this Key::portable, in a fixed order, but for those that are `known`
+  /// (Key::hex()). Entries that have come since the first call are seen after refresh().
+  virtual std::vector<StoredEntry> find_portable(EntryKind kind, const Digest& portable,
+                                                 const std::set<std::string>& known = {}) = 0;
   /// Looks for what has come and gone since. False: nothing ever does.
   virtual bool refresh(EntryKind kind) = 0;
   /// Every key, without reading payloads; `visit` returns false to stop.

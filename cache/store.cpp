@@ -328,15 +328,19 @@ std::optional<StoredEntry> Store::find_portable(
     const std::function<bool(const StoredEntry&)>& take) {
   if (where == Where::anywhere)
     if (auto entry = find_portable_here(kind, portable, accept, take)) return entry;
-  for (const auto& root : roots_.usable())
+  for (const auto& root : roots_.usable()) {
+    std::set<std::string> looked_at;
     for (const bool again : {false, true}) {
       if (again && !root->refresh(kind)) break;
-      for (StoredEntry& entry : root->find_portable(kind, portable))
+      for (StoredEntry& entry : root->find_portable(kind, portable, looked_at)) {
         if (accept(entry.key) && (!take || take(entry))) {
           ++counters_.root_hits;
           return std::move(entry);
         }
+        looked_at.insert(entry.key.hex());
+      }
     }
+  }
   if (where == Where::anywhere) ++counters_.misses;
   return std::nullopt;
 }

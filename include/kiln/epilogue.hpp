@@ -76,8 +76,8 @@ struct PerElement {
   float operator[](const Place& at) const { return static_cast<float>(values[at.element]); }
   const T* values;
 };
-/// The same for an array that each call reads. So a kernel may have fetched the element before it
-/// calls; where it fetches by tensor maps, the array is aligned as C is.
+/// The same for an array of which each call reads the element at its own place. So a kernel may have
+/// fetched that before it calls; where it fetches by tensor maps, the array is aligned as C is.
 template <class T>
 struct EveryElement {
   EveryElement(const T* array) : values(array) {}
@@ -206,7 +206,7 @@ struct Relu {
 struct Gelu {
   float operator()(float x, const Place&) const { return detail::gelu(x); }
 };
-/// x * sigmoid(x). On a GPU it is 0 where x is below -87.3.
+/// x * sigmoid(x). On a GPU it is 0 where x is below -88.7.
 struct Silu {
   float operator()(float x, const Place&) const { return detail::over_one_plus_exp(x, -x); }
 };

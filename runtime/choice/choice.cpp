@@ -160,7 +160,7 @@ class Core final : public ChoiceCore {
       if (engine_->serving().sealed()) leaving.clear();
     };
     return {.most = engine_->bounds().max_problems(),
-            .may_be_evicted = false,
+            .may_be_evicted = engine_->bounds().max_module_bytes() != 0,  // with its kernels' pins
             .release = release,
             .counters = &engine_->workshop().telemetry().counters};
   }

@@ -116,8 +116,8 @@ class TemplateCall final : public ChoiceCall {
   void stay() const override {
     std::call_once(stays_, [&] {
       pin_.emplace(handle_->problems(), handle_->definition().bucketed(problem_));
-      prepare();  // again: it may have left before
     });
+    prepare();  // again: it may have left before
   }
 
  private:

@@ -34,7 +34,7 @@ namespace {
 using Access = Builder::Access;
 using Step = PrepareProgress::Step;
 
-constexpr std::size_t kLooksPerThread = 16;
+constexpr std::size_t kLooksPerThread = 16, kLookers = 8;
 
 /// The part of what was asked for that the runtime's mode allows.
 PrepareWork allowed(PrepareWork asked, const Engine& engine) {
@@ -125,9 +125,10 @@ class Run {
 
   void look_and_compile() {
     looked_at_ = std::vector<std::atomic<bool>>(items_.size());
-    // A thread has to find several, or starting it takes longer than what it does.
-    const auto threads =
-        std::min<std::size_t>(engine_.builder().threads(), items_.size() / kLooksPerThread + 1);
+    // Of many look-ups a thread has several, or starting it takes longer than what it does.
+    const std::size_t items = items_.size();
+    const auto threads = std::min<std::size_t>(
+        engine_.builder().threads(), std::max(items / kLooksPerThread, std::min(items, kLookers)));
     for_each_index(static_cast<unsigned>(threads), items_.size(), stop_,
                    [&](std::size_t i) {
                      look_and_find(i);
@@ -208,17 +209,13 @@ class Run {
   /// Loads what needs nothing that is still to be found or built, while other threads do that. One
   /// thread does so at a time: two of them took longer in the driver together than one alone.
   void load_found() {
-    if (is_loading_.exchange(true)) return;
-    struct Ends {
-      std::atomic<bool>& loading;
-      ~Ends() { loading = false; }
-    } const ends{is_loading_};
+    const std::unique_lock alone(loading_, std::try_to_lock);
+    if (!alone) return;
     while (PrepareItem* const item = next_to_load()) load_and_note(*item);
   }
 
   /// The next item, if its binary has been found; else null.
   PrepareItem* next_to_load() {
-    const std::lock_guard lock(loading_);
     for (; loaded_ < items_.size() && looked_at_[loaded_] && !stop_.stop_requested(); ++loaded_) {
       PrepareItem& item = items_[loaded_];
       if (!to_load(item)) continue;
@@ -231,7 +228,6 @@ class Run {
 
   void load_and_note(PrepareItem& item) {
     timed(of(item).seconds, [&] { load(item); });
-    const std::lock_guard lock(loading_);
     load_seconds_ += of(item).seconds;
   }
 
@@ -246,8 +242,12 @@ class Run {
     std::map<ServedHandle*, std::vector<Values>> problems;
     for (const PrepareItem& item : items_)
       if (item.usable) problems[item.handle.get()].push_back(item.problem);
-    for (auto& [handle, own] : problems)
-      if (!stop_.stop_requested()) handle->provisions().keep_default(own, access());
+    double of_defaults = 0;
+    timed(of_defaults, [&] {
+      for (auto& [handle, own] : problems)
+        if (!stop_.stop_requested()) handle->provisions().keep_default(own, access());
+    });
+    load_seconds_ += of_defaults;
     instances_.forget();
     const auto after = engine_.device()->available();
     if (free_before_ && after) report_.device_bytes = *free_before_ - *after;
@@ -473,8 +473,7 @@ class Run {
   std::atomic<bool> cut_off_{false};          ///< something was not compiled any more
   std::vector<std::atomic<bool>> looked_at_;  ///< by item
   Instances instances_{engine_};
-  std::atomic<bool> is_loading_{false};
-  std::mutex loading_;                       ///< of the next two
+  std::mutex loading_;                       ///< of the next two while items are looked for
   std::size_t loaded_ = 0;                   ///< leading items that are loaded, or not to be
   double load_seconds_ = 0;                  ///< spent on them
   std::optional<std::int64_t> free_before_;  ///< bytes of the device's memory, before all loads

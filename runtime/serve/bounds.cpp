@@ -11,9 +11,6 @@ namespace kiln::runtime {
 namespace {
 
 constexpr std::size_t kEvictedAtOnce = 16;
-/// Where nothing could leave, all problems are looked through again when the bytes have grown by
-/// this part of them: otherwise a manifest that fills the bound would do so for each problem.
-constexpr std::int64_t kGrowth = 16;
 // A launch does not look whether it is captured, so only the program knows what its graphs need.
 constexpr std::size_t kMostProblems = 1 << 16;                      ///< where there are no graphs
 constexpr std::uint64_t kMostModuleBytes = std::uint64_t{4} << 30;  ///< likewise
@@ -67,7 +64,7 @@ void Bounds::keep_to_module_bytes() {
   const std::unique_lock alone(evicting_, std::try_to_lock);
   if (!alone) return;
   const std::int64_t before = device_->loaded_modules()->bytes;
-  if (before >= stuck_at_ && before - stuck_at_ < stuck_at_ / kGrowth) return;
+  if (before == stuck_at_) return;
   // What has left counts until it is unloaded: by this thread, when no launch uses it, or by
   // another.
   const auto unloads = [&](Problems& problems) {

@@ -51,7 +51,7 @@ class Bounds {
   const std::uint64_t max_module_bytes_;
   std::atomic<int> held_ = 0;
   std::mutex evicting_;
-  std::int64_t stuck_at_ = 0;  ///< bytes that were loaded when nothing more could leave
+  std::int64_t stuck_at_ = 0;  ///< bytes over the bound when nothing could leave
   /// What the reaper is yet to destroy.
   const std::shared_ptr<std::atomic<int>> disposing_ = std::make_shared<std::atomic<int>>(0);
   Reaper reaper_;

@@ -1,5 +1,3 @@
-#include "kiln/report.hpp"
-
 #include <algorithm>
 #include <vector>
 
@@ -7,6 +5,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/metric_table.hpp"
+#include "kiln/report.hpp"
 #include "runtime/measure/finals.hpp"
 #include "runtime/tune/result_json.hpp"
 

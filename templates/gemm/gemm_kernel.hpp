@@ -21,7 +21,7 @@
 // Negative sizes, a leading dimension that is less than a row, and batches of C that overlap are a
 // UserError. So is a C that overlaps A, B or an array of the epilogue, except a residual that is C
 // itself; launches through `at` and by name do not check this. An empty C is left alone; with k = 0
-// all sums are 0.
+// all sums are 0. A residual is as aligned as C must be (gemm.hpp).
 #pragma once
 
 #include <cstdint>

@@ -107,8 +107,7 @@ __device__ __forceinline__ void gemm_small_m_body(Out* out, const T* a, const T*
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int first_column = static_cast<int>(block) * c.columns();
   const int at = lane % 4 * 8;  // the lane's elements of a slice
-  if (!kGated<Epilogue> && warp == 0)
-    prefetch_arguments(output.epilogue, {0, m, first_column, c.columns()}, m, shape.n);
+  if (warp == 0) prefetch_arguments(output.epilogue, {0, m, first_column, c.columns()}, m, shape.n);
 
   // Rows of B that the lane reads; outside of B (as of A) the last one, whose sums are not stored.
   const T* rows[c.tiles_n][2];

@@ -392,7 +392,7 @@ TEST_CASE("a warm start loads 200 kernels and opens no compiler", "[gpu][serving
   };
   const int starts = std::getenv("KILN_LONG") ? 100 : 20;
   std::vector<double> alone, seconds, opening, asking, looking, loading;
-  // The driver's own time is taken where one thread loads: several wait for each other in it.
+  // The driver's own time is taken where one thread does all: it takes longer beside others.
   for (const unsigned threads : {1u, 0u}) {
     options.compile_threads = threads;
     for (int start = 0; start < starts; ++start) {

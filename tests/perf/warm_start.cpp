@@ -147,7 +147,7 @@ void run(const Case& c, int starts, double seconds_to_load) {
               std::thread::hardware_concurrency());
   perf::report("  until all records and binaries were found, per key", perf::median(looks) * 1e6,
                "us");
-  perf::report("  loading, of all threads, per key", perf::median(loads) * 1e6, "us");
+  perf::report("  loading, per key", perf::median(loads) * 1e6, "us");
   perf::report("  a start beyond its loads, per key", perf::median(beyond) * 1e6, "us");
   perf::report("  CPU time beyond its loads, of all threads, per key", perf::median(cpu) * 1e6,
                "us");

@@ -53,7 +53,7 @@ struct CallArgument {
   }
 };
 
-/// Places of C, all of which lie in it.
+/// A block of places of C.
 struct GemmPlaces {
   int row, rows, column, columns;
 };

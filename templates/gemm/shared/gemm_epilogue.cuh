@@ -134,26 +134,25 @@ struct GemmOutput {
     if constexpr (batched) return batch * shape.stride_c + in_batch;
     return in_batch;
   }
-  /// What is stored for a sum, or a GatedSum, which lies inside of C.
+  /// What is stored for a sum, or a GatedSum, which lies inside of C. `fetched`: the element of the
+  /// array that has been fetched, if there is one.
   template <class Sum>
-  __device__ __forceinline__ float finished(const Sum& sum, long long row, long long column) const {
+  __device__ __forceinline__ float finished(const Sum& sum, long long row, long long column,
+                                            float fetched = 0) const {
     if constexpr (requires { Epilogue::kNothing; })
       return sum;
+    else if constexpr (kFetches<Epilogue>)
+      return epilogue(
+          sum, {static_cast<int>(row), static_cast<int>(column), batch, element(row, column)},
+          fetched);
     else
       return epilogue(
           sum, {static_cast<int>(row), static_cast<int>(column), batch, element(row, column)});
   }
-  /// The same at any place; outside of C, what its last row or column would get. `fetched`: the
-  /// element of the array that has been fetched, if there is one.
+  /// The same at any place; outside of C, what its last row or column would get.
   template <class Sum>
-  __device__ __forceinline__ float finished_near(const Sum& sum, int row, int column,
-                                                 float fetched = 0) const {
-    row = min(row, shape.m - 1);
-    column = min(column, shape.n - 1);
-    if constexpr (kFetches<Epilogue>)
-      return epilogue(sum, {row, column, batch, element(row, column)}, fetched);
-    else
-      return finished(sum, row, column);
+  __device__ __forceinline__ float finished_near(const Sum& sum, int row, int column) const {
+    return finished(sum, min(row, shape.m - 1), min(column, shape.n - 1));
   }
   /// True when two neighbours from an even column on may be stored by one access.
   template <class T>

@@ -24,25 +24,42 @@ struct GemmTmaResults {
 
   /// The sum as it is stored, at a row and column of the product, or outside of it.
   template <class Sum>
-  __device__ __forceinline__ float stored(const Sum& sum, int row, int column, int batch,
-                                          float fetched = 0) const {
+  __device__ __forceinline__ float stored(const Sum& sum, int row, int column, int batch) const {
     const GemmOutput<batched, Epilogue> output{shape, epilogue, batch};
-    return output.finished_near(sum, c.swap ? column : row, c.swap ? row : column, fetched);
+    return output.finished_near(sum, c.swap ? column : row, c.swap ? row : column);
   }
   /// A lane's part of 16 x 8 sums at (row, column): two rows, two columns each. `s`: float[4], or
-  /// like it. `fetched`: what has been fetched for them.
+  /// like it. `upper`, `lower`: what has been fetched for them.
   template <class Sums>
   __device__ __forceinline__ void pack(unsigned (&pairs)[2], const Sums& s, int row, int column,
                                        int batch, unsigned upper = 0, unsigned lower = 0) const {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    row += lane / 4;
-    column += lane % 4 * 2;
-    const float2 first = unpack_pair(upper, GemmResult<T>{}),
-                 second = unpack_pair(lower, GemmResult<T>{});
-    pairs[0] = pack_pair(stored(s[0], row, column, batch, first.x),
-                         stored(s[1], row, column + 1, batch, first.y), GemmResult<T>{});
-    pairs[1] = pack_pair(stored(s[2], row + 8, column, batch, second.x),
-                         stored(s[3], row + 8, column + 1, batch, second.y), GemmResult<T>{});
+    const GemmOutput<batched, Epilogue> output{shape, epilogue, batch};
+    const int lane = static_cast<int>(threadIdx.x) % 32, of_row = lane / 4,
+              of_column = lane % 4 * 2;
+    const float2 fetched[2] = {unpack_pair(upper, GemmResult<T>{}),
+                               unpack_pair(lower, GemmResult<T>{})};
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float results[2];
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int i = 2 * h + e;
+        // Outside of C other elements are computed once more. n is a multiple of 8 where C has a
+        // map, so that one comparison is enough for 8 columns of C.
+        const auto along_n = [&](int eight, int within) {
+          return c.store_tma ? min(eight, shape.n - 8) + within : min(eight + within, shape.n - 1);
+        };
+        if constexpr (c.swap)
+          results[e] =
+              output.finished(s[i], min(column + of_column + e, shape.m - 1),
+                              along_n(row + 8 * h, of_row), e == 0 ? fetched[h].x : fetched[h].y);
+        else
+          results[e] =
+              output.finished(s[i], min(row + 8 * h + of_row, shape.m - 1),
+                              along_n(column, of_column + e), e == 0 ? fetched[h].x : fetched[h].y);
+      }
+      pairs[h] = pack_pair(results[0], results[1], GemmResult<T>{});
+    }
   }
 
   /// Writes the warp's 16 rows from `row` on to its part of `staging`, a box of TMA's at a time:

@@ -219,6 +219,13 @@ TEST_CASE("a look-up that finds nothing ends, however much is written meanwhile"
   };
   CHECK_FALSE(store.find_portable(EntryKind::binary, refused.portable, where, none));
   CHECK(looks <= 2);
+  // What was refused is not looked at again.
+  looks = 0;
+  const auto refuse = [&](const cache::StoredEntry&) { return ++looks, false; };
+  CHECK_FALSE(store.find_portable(
+      EntryKind::binary, refused.portable, where, [](const Key&) { return true; }, refuse));
+  CHECK(looks ==
+        static_cast<int>(store.portable_keys(EntryKind::binary, refused.portable, where).size()));
   // One of the same half is what it may be looking for.
   looks = 0;
   const Key another = config_key(0, "13.1");
