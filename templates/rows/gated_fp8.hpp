@@ -17,7 +17,7 @@
 // that quantize.hpp has for v in place of x.
 //
 // Devices differ in an activation by a few units in the last place of its largest term, which is
-// x / 2 for Gelu; on a GPU Silu is 0 where the gate is below -88.7. So an element close to
+// x / 2 for Gelu; on a GPU Silu is 0 where the gate is below -87.3. So an element close to
 // the middle between two e4m3 numbers may become either. Where all gates of a scale are far below
 // 0, v is a small difference of large numbers, and elements may differ by more.
 //
