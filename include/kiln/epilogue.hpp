@@ -213,7 +213,7 @@ struct Silu {
 /// The approximation of Gelu by tanh, as x * sigmoid(2 u) with tanh's argument u.
 struct GeluTanh {
   float operator()(float x, const Place&) const {
-    return detail::over_one_plus_exp(x, -1.59576912f * (x + 0.044715f * x * x * x));
+    return detail::over_one_plus_exp(x, detail::gelu_tanh_exponent(x));
   }
 };
 struct Clamp {

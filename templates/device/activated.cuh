@@ -19,7 +19,7 @@ __device__ inline float over_one_plus_exp(float x, float y) {
 }
 __device__ inline float activated(epilogue::Silu, float x) { return over_one_plus_exp(x, -x); }
 __device__ inline float activated(epilogue::GeluTanh, float x) {
-  return over_one_plus_exp(x, -1.59576912f * (x + 0.044715f * x * x * x));
+  return over_one_plus_exp(x, epilogue::detail::gelu_tanh_exponent(x));
 }
 #endif
 

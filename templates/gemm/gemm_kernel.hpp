@@ -45,7 +45,7 @@ namespace kiln::templates {
 /// What a GEMM is without its signature. T is float, kiln::float16, kiln::bfloat16, or
 /// Fp8<kiln::bfloat16, ...> with op nt. `fetched`: an argument that Gemm::fetches() is about.
 template <class T, GemmTranspose op, class Problem>
-Kernel<Gemm, Problem, void()> gemm_base(std::optional<std::size_t> fetched = {});
+Kernel<Gemm, Problem, void()> gemm_base(std::optional<std::size_t> fetched);
 
 /// The arguments of epilogue::BlockScales.
 struct GemmBlockScales {

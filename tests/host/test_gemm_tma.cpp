@@ -223,6 +223,12 @@ constexpr GemmTma kConfigs[] = {
     {kCooperative, 64, 40, 64, 2, 1, 1, 1, 1, 4, true, 2, true, false, true, false, false},
 };
 
+/// A tile's residual takes two stages, the second of which is not full.
+constexpr GemmTma kTwoFetchedStages[] = {
+    {kPingpong, 128, 144, 64, 3, 2, 1, 1, 1, 1, false, 1, false, true, false, true, false},
+    {kCooperative, 256, 96, 64, 3, 2, 1, 1, 1, 1, false, 1, false, true, true, true, false},
+};
+
 bool takes(const GemmTma& c, GemmTranspose op) {
   return c.swap ? c.copies(b_across(op), a_across(op)) : c.copies(a_across(op), b_across(op));
 }
@@ -305,7 +311,7 @@ TEST_CASE("the GEMM for Hopper may repeat an epilogue that does not read C",
 
 TEST_CASE("the GEMM for Hopper adds a residual that is C itself", "[host][gemm_tma]") {
   const std::string epilogue = "Residual<kiln::bfloat16>, kiln::templates::Fetched<__nv_bfloat16>";
-  for (const GemmTma& c : kConfigs) {
+  const auto check_config = [&](const GemmTma& c) {
     const auto check = [&](const auto& p) {
       constexpr bool kBatched = std::decay_t<decltype(p)>::kBatched;
       const Entries entries(c, GemmTranspose::nt, kBatched, epilogue);
@@ -317,5 +323,11 @@ TEST_CASE("the GEMM for Hopper adds a residual that is C itself", "[host][gemm_t
     };
     check(tight(GemmTranspose::nt, 200, 136, 72));
     check(strided(c, GemmTranspose::nt, 131, 77, 99, 2, false));
+  };
+  for (const GemmTma& c : kConfigs) check_config(c);
+  for (const GemmTma& c : kTwoFetchedStages) {
+    REQUIRE(c.fits());
+    REQUIRE(c.fetched_stages() == 2);
+    check_config(c);
   }
 }

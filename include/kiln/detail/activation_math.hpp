@@ -27,6 +27,8 @@ inline float over_one_plus_exp(float x, float y) {
   return x / (1 + expf(y));
 #endif
 }
+/// Minus 2 u, where GeluTanh(x) is x / 2 * (1 + tanh(u)).
+inline float gelu_tanh_exponent(float x) { return -1.59576912f * (x + 0.044715f * x * x * x); }
 /// x * Phi(x), with the normal distribution's Phi.
 inline float gelu(float x) {
   // max(x, 0) - |x| * Phi(-|x|), where log2(Phi(-t)) is a polynomial in t, fitted to t <= 6; what
