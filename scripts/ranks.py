@@ -1,9 +1,9 @@
-"""PyTorch on two GPUs, a process for each: what scripts/peer_gemm.py and scripts/experts.py share."""
+"""PyTorch on two GPUs ($PEER_RANKS), a process for each: what scripts/peer_gemm.py and scripts/experts.py share."""
 import os
 import statistics
 import time
 
-RANKS = 2
+RANKS = max(2, int(os.environ.get("PEER_RANKS", "2")))
 
 
 def microseconds(work, times):

@@ -116,6 +116,11 @@ struct RegionOptions {
   std::string name = "region";  ///< names log files
   int warmup = 1;               ///< runs of each candidate before it is timed
   int repeats = 3;              ///< timed runs of each candidate
+  /// How many times a run calls the region, one call after the other without waiting for the device.
+  /// More than 1 where the launches of one call take less time on the device than on the CPU, and
+  /// the region is called in a row in production: otherwise each launch is timed on a device that
+  /// waits for it. `before` and `check` are called once for all of them.
+  int calls = 1;
   /// How many of the best candidates of each site are timed against the default again at the end,
   /// one site after the other, while all other sites are at their best. 0: the first times decide,
   /// which were taken while other sites were being tried as well.
@@ -165,8 +170,8 @@ struct RegionSite {
 struct RegionResult {
   std::vector<RegionSite> sites;  ///< in the order of their first launches
   std::size_t runs = 0;           ///< of the region, the first included
-  /// Wall time of a run until its streams are done, median: with all sites at their defaults, and
-  /// as chosen. 0: there was no such run.
+  /// Wall time of a run (of all its calls) until its streams are done, median: with all sites at
+  /// their defaults, and as chosen. 0: there was no such run.
   double default_seconds = 0, seconds = 0;
   double wall_seconds = 0;
   SearchEnd end = SearchEnd::finished;

@@ -36,7 +36,7 @@ std::uint64_t short_digest(std::string_view text);
 std::uint64_t short_digest(std::span<const std::byte> bytes);
 
 /// The version of all messages: it changes with any of them.
-inline constexpr std::uint32_t kProtocol = 6;
+inline constexpr std::uint32_t kProtocol = 7;
 
 /// Whether a rank tries candidates that run in step in a worker. All do where one wants to and none
 /// must not.
@@ -50,6 +50,7 @@ enum class LockstepIsolation : std::uint64_t {
 struct HeldMessage {
   static constexpr std::uint64_t kMagic = 0x646c65686e6c696b;  // "kilnheld"
   static constexpr std::size_t kPlaces = 64;
+  using Places = std::array<std::uint64_t, kPlaces>;
 
   std::uint64_t magic = kMagic;
   std::uint64_t protocol = kProtocol;
@@ -60,11 +61,12 @@ struct HeldMessage {
     alternatives  ///< what a choice is asked for, then its alternatives (choice/meeting.cpp)
   } about = About::winners;
   std::uint64_t retune = 0;  ///< this rank is asked to measure again
-  std::array<std::uint64_t, kPlaces> places{};
+  Places places{};
+  Places recorded{};  ///< winners: digests of those on record, whether or not it would use them
   std::uint64_t isolation = 0;  ///< LockstepIsolation: what it is to do in workers
   FixedText<112> refusal{};     ///< why this rank takes no part; empty: it does
 };
-static_assert(sizeof(HeldMessage) == 664);
+static_assert(sizeof(HeldMessage) == 1176);
 
 /// First of the agreement. Its size never changes, so that versions of Kiln can tell that they
 /// differ.

@@ -60,6 +60,7 @@ namespace {
 void check(const RegionOptions& options, const RankOptions& together) {
   const auto refuse = [](const std::string& what) { throw UserError("tune_region: " + what); };
   if (options.repeats < 1) refuse(format("`repeats` is {}; at least 1 is needed", options.repeats));
+  if (options.calls < 1) refuse(format("`calls` is {}; at least 1 is needed", options.calls));
   if (options.warmup < 0) refuse(format("`warmup` is {}; it must not be negative", options.warmup));
   if (!(options.max_seconds >= 0) || std::isinf(options.max_seconds))
     refuse(format("`max_seconds` is {}; it must be finite and not negative", options.max_seconds));

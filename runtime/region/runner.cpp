@@ -81,7 +81,7 @@ double RegionRunner::call() {
   workspaces_.clear();
   ++runs_;
   const auto start = std::chrono::steady_clock::now();
-  region_(region);
+  for (int call = 0; call < options_.calls; ++call) region_(region);
   try {
     const auto wait = [&] {
       for (const Stream& stream : streams_) engine_.device()->synchronize(stream);

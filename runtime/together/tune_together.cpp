@@ -15,6 +15,7 @@
 #include "runtime/support/foreign_exception.hpp"
 #include "runtime/together/beside_agreement.hpp"
 #include "runtime/together/counted_agreement.hpp"
+#include "runtime/together/held_places.hpp"
 #include "runtime/together/identity.hpp"
 #include "runtime/together/likely_costs.hpp"
 #include "runtime/together/lockstep_workers.hpp"
@@ -56,6 +57,7 @@ class TogetherRun {
         for_launch_(for_launch),
         may_measure_(may_measure && workshop.may_measure(for_launch)),
         known_(problems.size()),
+        recorded_(problems.size()),
         book_(workshop, problems, options),
         lists_(problems.size()),
         records_(problems.size()),
@@ -146,6 +148,7 @@ class TogetherRun {
     auto known = book_.read(s, for_launch_);
     if (known) work_.heed(s, known->result);
     if (book_.has_faulted(s, known)) workers_.note_fault();
+    if (known && known->same_space) recorded_[s] = known->result.winner().config;
     if (!known || (may_measure_ && !answers(*known, options_, for_launch_))) return;
     if (const auto refusal = trials_.make_ready(s, known->result.winner().config, false))
       warn(format("{} {}: the winner on record cannot be used: {}", what(s).name(),
@@ -161,28 +164,26 @@ class TogetherRun {
     mine.retune = may_measure_ && options_.retune;
     mine.refusal.set(trouble_);
     mine.isolation = workers_.wish();
-    std::array<std::string, HeldMessage::kPlaces> lines;
-    for (std::size_t s = 0; s < problems_.size(); ++s)
-      if (known_[s]) lines[s % HeldMessage::kPlaces] += line_of(s, known_[s]->result);
-    for (std::size_t i = 0; i < lines.size(); ++i)
-      mine.places[i] = ranks::short_digest(lines[i]) | 1;
-    for (std::size_t s = 0; s < problems_.size(); ++s)
-      if (!known_[s]) mine.places[s % HeldMessage::kPlaces] = 0;
+    mine.places = places_of(problems_.size(), [&](std::size_t s) {
+      return known_[s] ? line_of(s, known_[s]->result.winner().config) : "";
+    });
+    mine.recorded = places_of(problems_.size(), [&](std::size_t s) {
+      return recorded_[s].empty() ? "" : line_of(s, recorded_[s]);
+    });
     std::vector<HeldMessage> all;
     if (auto failure = exchange_held(communicator_, options_.together, mine, all)) return failure;
     workers_.decide(all);
-    same_.fill(true);
+    same_ = held_by_all(all, &HeldMessage::places);
+    const auto recorded_by_all = held_by_all(all, &HeldMessage::recorded);
+    for (std::size_t s = 0; s < problems_.size(); ++s)
+      if (!recorded_by_all[s % HeldMessage::kPlaces]) recorded_[s].clear();
     for (std::size_t r = 0; r < all.size(); ++r) {
       const HeldMessage& theirs = all[r];
       retune_ = retune_ || theirs.retune != 0;
       if (std::string why = theirs.refusal.get(); !why.empty() && !refused_)
         refused_ = {RankFailure::Kind::aborted, {static_cast<int>(r)}, std::move(why)};
-      bool lacks = false;
-      for (std::size_t i = 0; i < same_.size(); ++i) {
-        lacks = lacks || theirs.places[i] == 0;
-        same_[i] = same_[i] && theirs.places[i] != 0 && theirs.places[i] == mine.places[i];
-      }
-      if (lacks) lacking_ += (lacking_.empty() ? "" : ", ") + std::to_string(r);
+      if (std::ranges::find(theirs.places, 0U) != theirs.places.end())
+        lacking_ += (lacking_.empty() ? "" : ", ") + std::to_string(r);
     }
     if (retune_) {  // a rank that is asked to measure again needs the others for it
       same_.fill(false);
@@ -209,7 +210,7 @@ class TogetherRun {
       records_[s] = {ranks::Times(count, 1.0F), count - 1};
     } else if (may_measure_) {
       lists_[s] = candidate_list(what(s), problems_[s].problem, workshop_.device()->info(),
-                                 options_.max_evaluations.value_or(0), options_.seed);
+                                 options_.max_evaluations.value_or(0), options_.seed, recorded_[s]);
       if (known_[s]) records_[s] = record_of(s, known_[s]->result);
     } else {
       list_default(s);
@@ -374,13 +375,13 @@ class TogetherRun {
   /// any time.
   Digest winners_digest(std::span<const TuneResult> results) const {
     std::string text;
-    for (std::size_t s = 0; s < results.size(); ++s) text += line_of(s, results[s]);
+    for (std::size_t s = 0; s < results.size(); ++s) text += line_of(s, results[s].winner().config);
     return sha256(text);
   }
 
-  std::string line_of(std::size_t s, const TuneResult& result) const {
+  std::string line_of(std::size_t s, const Values& winner) const {
     return format("{} {} {} {};", text_of({what(s).name()}), text_of(what(s).types()),
-                  text_of(problems_[s].problem), text_of(result.winner().config));
+                  text_of(problems_[s].problem), text_of(winner));
   }
 
   RankReport report(const Conclusion& conclusion, std::span<const TuneResult> results) const {
@@ -429,6 +430,8 @@ class TogetherRun {
   Communicator& communicator_;
   const bool for_launch_, may_measure_;
   std::vector<std::optional<Recall>> known_;  ///< that answer the request and can be launched
+  /// Winners on record, whether or not they answer; then those that all ranks have. Empty: none.
+  std::vector<Values> recorded_;
   RankRecords book_;
   std::vector<CandidateList> lists_;
   std::vector<std::optional<ranks::Record>> records_;

@@ -46,21 +46,25 @@ std::vector<Values> allowed_configs(const SearchSpace& space, std::size_t wanted
 }  // namespace
 
 CandidateList candidate_list(const detail::Tunable& subject, std::span<const std::int64_t> problem,
-                             const DeviceInfo& device, std::size_t most, std::uint64_t seed) {
+                             const DeviceInfo& device, std::size_t most, std::uint64_t seed,
+                             const Values& incumbent) {
   const SearchSpace space =
       candidate_space(subject, problem, device.limits, subject.configs(problem, device.limits));
   CandidateList list{{subject.default_config(problem, device.target, device.limits)},
                      space.count()};
   if (most == 0)
     most = most_without_budget(static_cast<std::size_t>(std::min(list.space.allowed, 1e9)));
+  if (!incumbent.empty() && incumbent != list.configs.front() && most > 1 &&
+      space.point(incumbent) && space.allowed(incumbent))
+    list.configs.push_back(incumbent);
   const CostModel model(subject, problem, device);
   std::vector<std::pair<long, Values>> ordered;
   for (Values& config : allowed_configs(space, most, seed))
-    if (config != list.configs.front())
+    if (std::ranges::find(list.configs, config) == list.configs.end())
       ordered.emplace_back(rounded(model.seconds(config)), std::move(config));
   std::stable_sort(ordered.begin(), ordered.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  const std::size_t others = most - 1;
+  const std::size_t others = most - list.configs.size();
   const std::size_t best = ordered.size() <= others ? ordered.size() : others - others / kSpread;
   for (std::size_t i = 0; i < best; ++i) list.configs.push_back(std::move(ordered[i].second));
   list.whole = best == ordered.size() && !space.enumerate().empty();

@@ -102,15 +102,15 @@ class Rank : public perf::PeerRank {
   }
 };
 
-void print(const char* what, const Layer& l, const PeerRow& one, const PeerRow& other) {
-  const auto slowest = [&](double PeerRow::* field) {
-    return 1e6 * std::max(one.*field, other.*field);
-  };
-  if (one.tuned == 0) return;
+using Rows = std::vector<PeerRow>;  // of all ranks
+
+void print(const char* what, const Layer& l, const Rows& rows) {
+  const auto slowest = [&](double PeerRow::* field) { return 1e6 * perf::slowest(rows, field); };
+  if (rows[0].tuned == 0) return;
   std::printf("%-8s %5d %-8s %9.1f %9.1f %9.1f %8.1f s %8zu  %s\n", what, l.tokens,
               l.skewed ? "skewed" : "balanced", slowest(&PeerRow::tuned), slowest(&PeerRow::apart),
-              slowest(&PeerRow::joined), 1e-6 * slowest(&PeerRow::tuning), one.measured,
-              one.config.c_str());
+              slowest(&PeerRow::joined), 1e-6 * slowest(&PeerRow::tuning), rows[0].measured,
+              rows[0].config.c_str());
 }
 
 }  // namespace
@@ -121,19 +121,21 @@ int main(int argc, char** argv) {
   tuning.max_seconds = argc > 1 ? std::atof(argv[1]) : 10;
   tuning.max_evaluations = argc > 2 ? std::size_t(std::atoi(argv[2])) : 40;
   const bool all = argc > 3;
-  std::array<std::array<PeerRow, kLayers.size()>, kRanks> gather, combine;
+  std::array<Rows, kLayers.size()> gather;
+  gather.fill(Rows(static_cast<std::size_t>(kRanks)));
+  auto combine = gather;
   const bool well = perf::on_ranks([&](std::size_t r, auto ranks, const auto& store) {
     Rank rank(static_cast<int>(r), std::move(ranks), tuning, store, largest());
     for (std::size_t i = 0; i < kLayers.size(); ++i)
-      rank.measure(kLayers[i], gather[r][i], combine[r][i]);
+      rank.measure(kLayers[i], gather[i][r], combine[i][r]);
     rank.close();
   });
   std::printf("%-8s %5s %-8s %9s %9s %9s %10s %8s\n", "", "tokens", "routing", "tuned us",
               "apart us", "one us", "tuned in", "measured");
   for (std::size_t i = 0; i < kLayers.size(); ++i) {
-    print("gather", kLayers[i], gather[0][i], gather[1][i]);
-    print("combine", kLayers[i], combine[0][i], combine[1][i]);
-    if (all) std::printf("%s%s", gather[0][i].all.c_str(), combine[0][i].all.c_str());
+    print("gather", kLayers[i], gather[i]);
+    print("combine", kLayers[i], combine[i]);
+    if (all) std::printf("%s%s", gather[i][0].all.c_str(), combine[i][0].all.c_str());
   }
   return well ? 0 : 1;
 }

@@ -1,4 +1,4 @@
-// GEMMs of ranks (bf16) on two GPUs, a thread a rank: as both ranks tune them in step, as two
+// GEMMs of ranks (bf16) on two GPUs ($PEER_RANKS), a thread a rank: as all ranks tune them in step, as two
 // launches (the fastest such candidate), as one (likewise), and the bare GEMM of all rows, as
 // tuned. Microseconds of one operation among many in a row, of the slowest rank.
 //
@@ -37,7 +37,7 @@ constexpr std::array<Size, 7> kSizes{{{8192, 4096, 8192},
                                       {4096, 4096, 4096},
                                       {128, 4096, 8192}}};
 
-using Rows = std::vector<perf::PeerRow>;
+using Rows = std::vector<perf::PeerRow>;  // of all ranks
 
 kiln::SymmetricOptions largest() {
   std::size_t bytes = 0;
@@ -76,17 +76,15 @@ class Rank : public perf::PeerRank {
   }
 };
 
-void print(const char* what, const Size& size, const perf::PeerRow& one,
-           const perf::PeerRow& other) {
-  const auto slowest = [&](double perf::PeerRow::* field) {
-    return std::max(one.*field, other.*field);
-  };
+void print(const char* what, const Size& size, const Rows& rows) {
+  const auto slowest = [&](double perf::PeerRow::* field) { return perf::slowest(rows, field); };
   const double tuned = slowest(&perf::PeerRow::tuned), apart = slowest(&perf::PeerRow::apart),
                joined = slowest(&perf::PeerRow::joined), bare = slowest(&perf::PeerRow::bare);
   if (tuned == 0) return;
   std::printf("%s %5d %5d %5d %9.1f %9.1f %9.1f %9.1f %8.3f %8.3f %6.1f s %8zu  %s\n", what, size.m,
               size.n, size.k, 1e6 * tuned, 1e6 * apart, 1e6 * joined, 1e6 * bare, tuned / bare,
-              apart / tuned, slowest(&perf::PeerRow::tuning), one.measured, one.config.c_str());
+              apart / tuned, slowest(&perf::PeerRow::tuning), rows[0].measured,
+              rows[0].config.c_str());
   std::fflush(stdout);
 }
 
@@ -100,19 +98,20 @@ int main(int argc, char** argv) {
   const std::size_t sizes =
       std::min(kSizes.size(), argc > 2 ? std::size_t(std::atoi(argv[2])) : kSizes.size());
   const bool all = argc > 4;
-  std::array<Rows, kRanks> gather{Rows(sizes), Rows(sizes)}, scatter = gather;
+  const Rows none(static_cast<std::size_t>(kRanks));
+  std::vector<Rows> gather(sizes, none), scatter = gather;
   const bool well = perf::on_ranks([&](std::size_t r, auto ranks, const auto& store) {
     Rank rank(static_cast<int>(r), std::move(ranks), tuning, store, largest());
-    for (std::size_t i = 0; i < sizes; ++i) rank.measure(kSizes[i], gather[r][i], scatter[r][i]);
+    for (std::size_t i = 0; i < sizes; ++i) rank.measure(kSizes[i], gather[i][r], scatter[i][r]);
     rank.close();
   });
   std::printf("%-20s %9s %9s %9s %9s %8s %8s %8s %8s\n", "   m     n     k", "tuned us", "apart us",
               "one us", "bare us", "of bare", "speedup", "tuned in", "measured");
-  for (std::size_t i = 0; i < sizes; ++i) print("AG", kSizes[i], gather[0][i], gather[1][i]);
-  for (std::size_t i = 0; i < sizes; ++i) print("RS", kSizes[i], scatter[0][i], scatter[1][i]);
+  for (std::size_t i = 0; i < sizes; ++i) print("AG", kSizes[i], gather[i]);
+  for (std::size_t i = 0; i < sizes; ++i) print("RS", kSizes[i], scatter[i]);
   for (std::size_t i = 0; all && i < sizes; ++i)
-    for (const perf::PeerRow* row : {&gather[0][i], &scatter[0][i]})
-      std::printf("%s %d x %d x %d, compiled here: %zu\n%s", row == &gather[0][i] ? "AG" : "RS",
+    for (const perf::PeerRow* row : {&gather[i][0], &scatter[i][0]})
+      std::printf("%s %d x %d x %d, compiled here: %zu\n%s", row == &gather[i][0] ? "AG" : "RS",
                   kSizes[i].m, kSizes[i].n, kSizes[i].k, row->compiled, row->all.c_str());
   return well ? 0 : 1;
 }

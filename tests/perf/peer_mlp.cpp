@@ -1,4 +1,4 @@
-// A gated MLP divided among two GPUs: all-gather + GEMM, activation, GEMM + reduce-scatter. Tuned
+// A gated MLP divided among two GPUs ($PEER_RANKS): all-gather + GEMM, activation, GEMM + reduce-scatter. Tuned
 // in its place, as a region, against the same kernels tuned one by one, and untuned. The same by
 // PyTorch is scripts/peer_mlp.py.
 //
@@ -99,6 +99,7 @@ class Rank : public perf::PeerRank {
     options.together.guard = memory_.guard(10);
     options.before = [&] { memory_.barrier(); };  // else a run begins with waiting for the other
     options.repeats = 9;
+    options.calls = 4;  // in a row, as they are measured below
     options.max_evaluations = tuning_.max_evaluations.value_or(0);
     options.max_seconds = 3 * tuning_.max_seconds.value_or(0);
     options.retune = true;
@@ -132,24 +133,23 @@ int main(int argc, char** argv) {
   kiln::TuneOptions tuning;
   tuning.max_seconds = argc > 1 ? std::atof(argv[1]) : 10;
   tuning.max_evaluations = argc > 2 ? std::size_t(std::atoi(argv[2])) : 32;
-  std::array<std::array<Row, kLayers.size()>, kRanks> rows;
+  std::array<std::vector<Row>, kLayers.size()> rows;
+  rows.fill(std::vector<Row>(static_cast<std::size_t>(kRanks)));
   const bool well = perf::on_ranks([&](std::size_t r, auto ranks, const auto& store) {
     Rank rank(static_cast<int>(r), std::move(ranks), tuning, store, largest());
-    for (std::size_t i = 0; i < kLayers.size(); ++i) rank.measure(kLayers[i], rows[r][i]);
+    for (std::size_t i = 0; i < kLayers.size(); ++i) rank.measure(kLayers[i], rows[i][r]);
     rank.close();
   });
   std::printf("%6s %6s %6s %11s %9s %10s %9s %11s %5s\n", "tokens", "hidden", "inner", "untuned us",
               "parts us", "region us", "tuned in", "region in", "runs");
   for (std::size_t i = 0; i < kLayers.size(); ++i) {
-    const auto slowest = [&](double Row::* field) {
-      return std::max(rows[0][i].*field, rows[1][i].*field);
-    };
-    if (rows[0][i].region == 0) continue;
+    const auto slowest = [&](double Row::* field) { return perf::slowest(rows[i], field); };
+    if (rows[i][0].region == 0) continue;
     std::printf("%6d %6d %6d %11.1f %9.1f %10.1f %7.1f s %9.1f s %5zu\n%s", kLayers[i].tokens,
                 kLayers[i].hidden, kLayers[i].inner, 1e6 * slowest(&Row::untuned),
                 1e6 * slowest(&Row::parts), 1e6 * slowest(&Row::region),
-                slowest(&Row::parts_tuned_in), slowest(&Row::region_tuned_in), rows[0][i].runs,
-                rows[0][i].chosen.c_str());
+                slowest(&Row::parts_tuned_in), slowest(&Row::region_tuned_in), rows[i][0].runs,
+                rows[i][0].chosen.c_str());
   }
   return well ? 0 : 1;
 }

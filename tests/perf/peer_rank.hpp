@@ -2,9 +2,10 @@
 // as both ranks tune it in step, and the fastest candidates of several launches and of one.
 #pragma once
 
-#include <array>
+#include <algorithm>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -20,7 +21,11 @@
 
 namespace perf {
 
-inline constexpr int kRanks = 2;
+/// Each on a GPU of its own: $PEER_RANKS, or 2.
+inline const int kRanks = [] {
+  const char* set = std::getenv("PEER_RANKS");
+  return set ? std::max(2, std::atoi(set)) : 2;
+}();
 
 /// Seconds of one operation among many in a row.
 struct PeerRow {
@@ -29,6 +34,14 @@ struct PeerRow {
   std::size_t compiled = 0, measured = 0;
   std::string config, all;
 };
+
+/// The largest of what ranks have.
+template <class Row>
+double slowest(const std::vector<Row>& ranks, double Row::* field) {
+  double most = 0;
+  for (const Row& rank : ranks) most = std::max(most, rank.*field);
+  return most;
+}
 
 inline std::size_t area(int x, int y) {
   return static_cast<std::size_t>(x) * static_cast<std::size_t>(y);
@@ -129,9 +142,9 @@ template <class Work>
 bool on_ranks(const Work& work) {
   const kiln::test::TemporaryDirectory store;
   auto ends = kiln::thread_communicators(kRanks);
-  std::array<std::string, kRanks> failed;
+  std::vector<std::string> failed(ends.size());
   std::vector<std::thread> threads;
-  for (std::size_t r = 0; r < kRanks; ++r)
+  for (std::size_t r = 0; r < ends.size(); ++r)
     threads.emplace_back([&, r] {
       try {
         work(r, std::shared_ptr<kiln::Communicator>(std::move(ends[r])), store.path());

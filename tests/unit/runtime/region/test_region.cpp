@@ -119,6 +119,29 @@ TEST_CASE("each candidate has its runs, finished sites stay at their best", "[ru
   CHECK(count[entry("many", 2)] == 1 + 5 + 5);
 }
 
+TEST_CASE("a run may be several calls in a row", "[runtime][region]") {
+  Watchdog watchdog;
+  Directory directory;
+  RegionProcess process(directory.path());
+  process.kernel("first", 8).seconds = 0.5e-3;
+  Pair pair(process);
+  RegionOptions options;
+  options.calls = 3;
+  std::size_t before = 0, after = 0;
+  options.before = [&] { CHECK(pair.runs == 3 * before++); };
+  options.check = [&] {
+    CHECK(pair.runs == 3 * ++after);
+    return std::string();
+  };
+  const RegionResult result = pair.tune(options);
+  CHECK(pair.runs == 3 * result.runs);
+  CHECK(before == result.runs);
+  CHECK(after == result.runs);
+  CHECK(result.sites[0].launches == 3);
+  CHECK(chosen(result, 0) == 8);
+  CHECK(result.sites[0].tuned.winner().seconds == Approx(0.5e-3));  // of one launch
+}
+
 TEST_CASE("what counts is the time in place, not the time alone", "[runtime][region]") {
   Watchdog watchdog;
   Directory directory;

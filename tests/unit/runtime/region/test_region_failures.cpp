@@ -203,6 +203,10 @@ TEST_CASE("what makes no sense is refused", "[runtime][region]") {
     options.repeats = 0;
     CHECK(contains(pair.refused(options), "repeats"));
   }
+  SECTION("calls") {
+    options.calls = 0;
+    CHECK(contains(pair.refused(options), "calls"));
+  }
   SECTION("warmup") {
     options.warmup = -1;
     CHECK(contains(pair.refused(options), "warmup"));

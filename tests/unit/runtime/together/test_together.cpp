@@ -395,6 +395,18 @@ TEST_CASE("a list of candidates is the default and then the most promising", "[r
   CHECK(list(1) == std::vector<Values>{{500, 0}});
   CHECK(list(40) == forty);
 
+  const auto with = [&](const Values& incumbent, std::size_t most) {
+    return runtime::candidate_list(kernel, problem, device.info(), most, 1, incumbent).configs;
+  };
+  const auto kept = with({999, 0}, 40);
+  CHECK(kept.size() == 40);
+  CHECK(kept[0] == Values{500, 0});
+  CHECK(kept[1] == Values{999, 0});
+  CHECK(std::set<Values>(kept.begin(), kept.end()).size() == 40);
+  CHECK(with({500, 0}, 40) == forty);   // it is the default
+  CHECK(with({1001, 0}, 40) == forty);  // the space has no such value
+  CHECK(with({999, 0}, 1) == std::vector<Values>{{500, 0}});
+
   kernel.configs = [](auto, const auto&) { return std::vector<Values>{{1, 0}, {2, 0}}; };
   const auto whole = [&](std::size_t most) {
     return runtime::candidate_list(kernel, problem, device.info(), most, 1).whole;

@@ -1,4 +1,5 @@
 // What ranks remember, each for itself or all: what is used, and what is saved.
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <thread>
@@ -244,6 +245,27 @@ TEST_CASE("one rank asks to measure again: all do", "[runtime][ranks]") {
   for (const int r : {0, 1}) job[r].of(4).seconds = 0.1 * kMs;
   check_plan(job.tune(), 4);
   for (const int r : {0, 1}) CHECK(measured(job[r]) > 0);
+}
+
+TEST_CASE("ranks that measure again try what all have on record, in the list or not",
+          "[runtime][ranks]") {
+  const KernelDefinition kernel = doubling(up_to(300));
+  Job job(2);
+  bool all = true;
+  SECTION("all have it") {}
+  SECTION("one rank has it") { all = false; }
+  for (const int r : {0, 1}) {
+    if (all || r == 0) tune_alone(job[r].options.store.directory, 299, kernel, "exhaustive");
+    job[r].of(299).seconds = 0.2 * kMs;
+    job[r].options.tuning.max_evaluations = 5;
+    job[r].options.tuning.retune = true;
+  }
+  const auto tried = job.run<std::size_t>([&](Process& process, int) {
+    const TuneResult result = process.runtime().tuned(kernel).tune({64}, process.options.tuning);
+    return std::ranges::count(result.candidates, CandidateStatus::measured, &Candidate::status) +
+           (result.winner().config == Values{299, 0} ? 100U : 0U);
+  });
+  for (const std::size_t count : tried) CHECK(count == (all ? 105 : 5));
 }
 
 TEST_CASE("where one rank asks to measure again, all try what crashed on them before",
