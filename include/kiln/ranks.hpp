@@ -47,9 +47,11 @@ struct RankOptions {
   /// regions. Candidates in workers need none. Empty: nothing ends candidates in this process.
   std::function<void(const std::function<void()>& launches)> guard{};
   int leader = 0;
-  /// Sharding times each candidate on one rank. Of a problem whose candidates several ranks have,
-  /// this many of the best, and the default, are then timed on every rank. 0: the time on that one
-  /// rank decides.
+  /// How many of the best candidates of a problem, and the default, are timed once more, and then
+  /// chosen from. With `lockstep` they take turns on all ranks, each sample of which is several
+  /// launches in a row. Sharding times each candidate on one rank: of a problem whose candidates
+  /// several ranks have, these are then timed on every rank. Otherwise it has no effect. 0: the first
+  /// times decide.
   std::uint32_t finalists = 4;
   /// The default stays unless beaten by more than this part of its time.
   float margin = 0.005F;

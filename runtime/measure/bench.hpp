@@ -97,7 +97,8 @@ class TrialBench {
   /// Whether launches from now on are those of measure_in_step(): whatever takes several launches
   /// then makes all of them, even if one fails.
   virtual void keep_in_step(bool in_step) = 0;
-  /// Launches that may make one sample.
+  /// Launches that may make one sample. In step, where the caches stay warm, it follows from what
+  /// the kernel is, so that it is the same on all ranks.
   virtual std::size_t most_launches(const Rig& rig) const = 0;
   /// Returns the seconds that `launches` launches in a row take, by the device's clock. Preparation
   /// comes first and is not timed. @throws Error when one fails, or when the clock does not

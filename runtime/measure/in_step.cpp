@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -42,16 +43,18 @@ Candidate measure_in_step(TrialBench& bench, Rig& rig, const TimingPolicy& timin
   } const in_step(bench);
   bench.keep_cold(timing.cold_cache);
   bench.let_overlap(timing.overlap_launches);
-  if (bench.knows_results())
+  if (timing.verify && bench.knows_results())
     attempt([&] {
       const Verdict verdict = bench.verify(rig);
       candidate.max_error = verdict.max_error;
       if (!verdict.right) fails(CandidateStatus::wrong_result, verdict.why);
     });
+  std::size_t in_a_row = timing.in_a_row;
+  if (in_a_row > 1) attempt([&] { in_a_row = std::min(in_a_row, bench.most_launches(rig)); });
   for (int i = -timing.warm_up; i < timing.launches; ++i)
     attempt([&] {
-      const double seconds = bench.time(rig, 1);
-      if (i >= 0) candidate.samples.push_back(seconds);
+      const double seconds = bench.time(rig, in_a_row);
+      if (i >= 0) candidate.samples.push_back(seconds / static_cast<double>(in_a_row));
     });
   attempt([&] {
     if (const std::string damage = bench.repair(); !damage.empty())

@@ -41,6 +41,8 @@ struct TimingPolicy {
   int launches = 7;               ///< that are
   bool cold_cache = false;        ///< no launch finds its data in the last-level cache
   bool overlap_launches = false;  ///< as in a race
+  std::size_t in_a_row = 1;       ///< launches of one sample in step, where as many may be one
+  bool verify = true;             ///< false in step: its results are known to be right
 };
 
 struct Trial {

@@ -102,10 +102,10 @@ Agreement::Agreement(AgreementInput input) : in_(std::move(input)) {
 }
 
 const char* Agreement::phase() const noexcept {
-  constexpr const char* kNames[] = {"start",   "digest",  "vote",     "share",  "costs",
-                                    "tune",    "reduce",  "finals",   "reduce", "build",
-                                    "ready",   "go",      "lockstep", "reduce", "prepare",
-                                    "compare", "confirm", "settle",   "done"};
+  constexpr const char* kNames[] = {
+      "start",  "digest",  "vote",    "share",   "costs",    "tune",   "reduce",    "finals",
+      "reduce", "build",   "ready",   "go",      "lockstep", "reduce", "finalists", "finals",
+      "reduce", "prepare", "compare", "confirm", "settle",   "done"};
   return kNames[static_cast<std::size_t>(phase_)];
 }
 
@@ -169,6 +169,10 @@ Agreement::Actions Agreement::completed(const Completed& e, Time now) {
       return lockstep_next(now);
     case Phase::reduce_one:
       return read_one(e.values, now);
+    case Phase::finalists:
+      return read_finalists(e.values, now);
+    case Phase::reduce_final:
+      return read_final(e.values, now);
     case Phase::compare:
       return read_plans(e.bytes, now);
     case Phase::confirm:
@@ -442,7 +446,7 @@ Work Agreement::work(Phase phase, Work::Kind kind, std::vector<Work::Item> items
   phase_ = phase;
   items_ = items;
   Work work{kind, std::move(items), until};
-  if (!work.builds())
+  if (!work.builds() && phase != Phase::lockstep_finals)
     for (const Work::Item& item : work.items) measured_ += item.candidates.size();
   return work;
 }

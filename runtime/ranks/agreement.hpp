@@ -100,6 +100,9 @@ class Agreement {
     go,
     lockstep,
     reduce_one,
+    finalists,
+    lockstep_finals,
+    reduce_final,
     prepare,
     compare,
     confirm,
@@ -128,6 +131,8 @@ class Agreement {
   Actions read_reduced(const Completed& event, Time now);
   Actions read_ready(std::span<const float> values, Time now);
   Actions read_one(std::span<const float> values, Time now);
+  Actions read_finalists(std::span<const float> values, Time now);
+  Actions read_final(std::span<const float> values, Time now);
   Actions read_plans(std::span<const std::byte> bytes, Time now);
   Actions read_confirmations(std::span<const std::byte> bytes, Time now);
 
@@ -138,6 +143,10 @@ class Agreement {
   Actions begin_finals(Time now);
   Actions begin_lockstep();
   Actions lockstep_next(Time now);
+  Actions name_finalists(Time now);
+  Actions next_final(Time now);
+  void end_lockstep_finals();
+  Actions next_in_lockstep(Time now);
   Actions choose(Time now);
   Actions prepared(const Worked& event, Time now);
   Actions compare(Time now);
@@ -174,6 +183,9 @@ class Agreement {
   std::uint64_t nonces_ = 0;                 ///< digest of everyone's
   std::vector<std::vector<int>> owners_;     ///< shard: of each problem's candidates
   std::size_t current_ = 0, candidate_ = 0;  ///< the problem (and candidate) in exchange
+  /// Lockstep: who is in the finals of the current problem, with the times so far.
+  std::vector<std::pair<std::size_t, Times>> finalists_;
+  std::size_t turn_ = 0, in_a_row_ = 1;
   Time tune_until_ = 0;
   std::string trouble_;
   std::vector<std::string> notes_;

@@ -1,12 +1,17 @@
 // The exchanges between the vote and the comparison of plans.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "runtime/ranks/agreement.hpp"
 
 namespace kiln::runtime::ranks {
 
 namespace {
+
+/// Lockstep: samples of each finalist, and how long one is to take.
+constexpr std::size_t kFinalSamples = 7;
+constexpr float kSampleSeconds = 2e-3F, kMostInARow = 32;
 
 bool usable(float time) { return time > 0 && std::isfinite(time); }
 
@@ -102,7 +107,8 @@ Agreement::Actions Agreement::time_shares(Time now) {
 Agreement::Actions Agreement::worked(const Worked& e, Time now) {
   if (phase_ == Phase::prepare) return prepared(e, now);
   const bool expected = phase_ == Phase::tune || phase_ == Phase::finals ||
-                        phase_ == Phase::build || phase_ == Phase::lockstep;
+                        phase_ == Phase::build || phase_ == Phase::lockstep ||
+                        phase_ == Phase::lockstep_finals;
   if (!expected) return {};
   if (!e.trouble.empty() && trouble_.empty()) trouble_ = e.trouble;
   for (std::size_t i = 0; i < items_.size(); ++i)
@@ -130,7 +136,8 @@ Agreement::Actions Agreement::worked(const Worked& e, Time now) {
       return {std::move(out)};
     }
     default: {
-      Exchange out = exchange(Phase::reduce_one, reduction(), patience);
+      const Phase next = phase_ == Phase::lockstep ? Phase::reduce_one : Phase::reduce_final;
+      Exchange out = exchange(next, reduction(), patience);
       out.values = {problems_[current_].mine[candidate_], stop};
       return {std::move(out)};
     }
@@ -226,10 +233,7 @@ Agreement::Actions Agreement::read_ready(std::span<const float> values, Time now
 Agreement::Actions Agreement::lockstep_next(Time now) {
   const Times& ready = problems_[current_].ready;
   while (candidate_ < ready.size() && !is_time(ready[candidate_])) ++candidate_;
-  if (candidate_ == ready.size()) {
-    current_ = next_tuned(current_ + 1);
-    return current_ == problems_.size() ? choose(now) : begin_lockstep();
-  }
+  if (candidate_ == ready.size()) return name_finalists(now);
   return {work(Phase::lockstep, Work::Kind::lockstep, {{current_, {candidate_}}},
                now + in_.options.step_seconds)};
 }
@@ -242,6 +246,81 @@ Agreement::Actions Agreement::read_one(std::span<const float> values, Time now) 
   if (values[1] * static_cast<float>(in_.size) > 0.5F) return choose(now);
   ++candidate_;
   return lockstep_next(now);
+}
+
+/// The first times are few launches each. The best take turns, with more launches in a row, so that
+/// it counts little how late another rank begins. Means may differ in their last bits between
+/// ranks: so they agree on the finalists and on the launches.
+Agreement::Actions Agreement::name_finalists(Time now) {
+  if (in_.options.finalists == 0) return next_in_lockstep(now);
+  const Times& agreed = problems_[current_].agreed;
+  Exchange out =
+      exchange(Phase::finalists, Exchange::Kind::reduce_max, now + in_.options.step_seconds);
+  out.values.assign(agreed.size(), 0);
+  for (const std::size_t c : finalists(agreed, in_.options.finalists)) out.values[c] = 1;
+  const float best = *std::min_element(agreed.begin(), agreed.end());
+  out.values.push_back(std::clamp(std::round(kSampleSeconds / best), 1.0F, kMostInARow));
+  return {std::move(out)};
+}
+
+Agreement::Actions Agreement::read_finalists(std::span<const float> values, Time now) {
+  const Times& agreed = problems_[current_].agreed;
+  if (values.size() != agreed.size() + 1)
+    return give_up({RankFailure::Kind::system, {}, "a reduction of the wrong size"}, now);
+  finalists_.clear();
+  turn_ = 0;
+  for (std::size_t c = 0; c < agreed.size(); ++c)
+    if (values[c] > 0) finalists_.push_back({c, {}});
+  in_a_row_ = static_cast<std::size_t>(std::clamp(values.back(), 1.0F, kMostInARow));
+  return finalists_.size() < 2 ? next_in_lockstep(now) : next_final(now);
+}
+
+Agreement::Actions Agreement::next_final(Time now) {
+  const auto failed = [&](std::size_t turn) {
+    const Times& times = finalists_[turn % finalists_.size()].second;
+    return !times.empty() && !is_time(times.back());
+  };
+  const std::size_t turns = kFinalSamples * finalists_.size();
+  while (turn_ < turns && failed(turn_)) ++turn_;
+  if (turn_ == turns) {
+    end_lockstep_finals();
+    return next_in_lockstep(now);
+  }
+  const auto& [candidate, times] = finalists_[turn_ % finalists_.size()];
+  candidate_ = candidate;
+  Work sample = work(Phase::lockstep_finals, Work::Kind::lockstep, {{current_, {candidate_}}},
+                     now + in_.options.step_seconds);
+  sample.sample = {times.size(), in_a_row_};
+  return {std::move(sample)};
+}
+
+Agreement::Actions Agreement::read_final(std::span<const float> values, Time now) {
+  if (values.size() != 2)
+    return give_up({RankFailure::Kind::system, {}, "a reduction of the wrong size"}, now);
+  finalists_[turn_ % finalists_.size()].second.push_back(sanitized(values[0]));
+  ++turn_;
+  if (values[1] * static_cast<float>(in_.size) <= 0.5F) return next_final(now);
+  end_lockstep_finals();
+  return choose(now);
+}
+
+/// Finals that ended before all had their turn decide nothing.
+void Agreement::end_lockstep_finals() {
+  Problem& problem = problems_[current_];
+  Times medians(problem.agreed.size(), kUntried);
+  for (auto& [candidate, times] : finalists_) {
+    if (times.empty()) return;
+    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+    const float last = times.back();
+    std::nth_element(times.begin(), middle, times.end());
+    medians[candidate] = is_time(last) ? *middle : last;
+  }
+  problem.first_round = std::exchange(problem.agreed, std::move(medians));
+}
+
+Agreement::Actions Agreement::next_in_lockstep(Time now) {
+  current_ = next_tuned(current_ + 1);
+  return current_ == problems_.size() ? choose(now) : begin_lockstep();
 }
 
 }  // namespace kiln::runtime::ranks

@@ -74,6 +74,12 @@ struct Work {
   Kind kind = Kind::time;
   std::vector<Item> items;
   Time until = 0;
+  /// Lockstep: the sample that is taken of a finalist, of several launches in a row. Not set: its
+  /// first trial.
+  struct Sample {
+    std::size_t index = 0, in_a_row = 1;
+  };
+  std::optional<Sample> sample{};
 
   bool times() const noexcept { return kind == Kind::time || kind == Kind::finals; }
   bool builds() const noexcept { return kind == Kind::build || kind == Kind::prepare; }

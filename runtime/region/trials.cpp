@@ -118,7 +118,8 @@ std::vector<std::vector<Candidate>> RegionTrials::measure(std::span<const Reques
   return results;
 }
 
-Candidate RegionTrials::measure_in_step(std::size_t s, const Values& config, Deadline deadline) {
+Candidate RegionTrials::measure_in_step(std::size_t s, const Values& config,
+                                        TimingPolicy /*timing*/, Deadline deadline) {
   const Request request{s, {config}};
   return measure({&request, 1}, deadline).front().front();
 }

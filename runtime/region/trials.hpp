@@ -50,7 +50,8 @@ class RegionTrials final : public Trials {
                                     bool for_lockstep) override;
   std::vector<std::vector<Candidate>> measure(std::span<const Request> requests,
                                               Deadline deadline) override;
-  Candidate measure_in_step(std::size_t site, const Values& config, Deadline deadline) override;
+  Candidate measure_in_step(std::size_t site, const Values& config, TimingPolicy timing,
+                            Deadline deadline) override;
   bool always_in_step() const override { return true; }
   void annotate(std::size_t site, TuneResult& result) const override;
 

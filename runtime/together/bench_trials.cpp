@@ -204,11 +204,12 @@ void BenchTrials::keep_warnings(std::size_t problem) {
   seen->warnings.insert(seen->warnings.end(), warnings.begin(), warnings.end());
 }
 
-Candidate BenchTrials::measure_in_step(std::size_t problem, const Values& config, Deadline) {
+Candidate BenchTrials::measure_in_step(std::size_t problem, const Values& config,
+                                       TimingPolicy timing, Deadline) {
+  // The caches stay warm: ranks would time each other's flushes.
+  timing.overlap_launches = options_.overlap_launches;
   if (isolated_) {
     TrialMaker& maker = maker_with_data(problem);
-    TimingPolicy timing;
-    timing.overlap_launches = options_.overlap_launches;
     auto candidate = maker.measure_in_workers(config, timing);
     keep_warnings(problem);
     if (candidate) return *std::move(candidate);
@@ -219,8 +220,7 @@ Candidate BenchTrials::measure_in_step(std::size_t problem, const Values& config
     get_ready_for_lockstep(problem);
     TrialMaker& maker = *makers_[problem];
     Trial trial = maker.trial(config, maker.build(config));
-    // The caches stay warm: ranks would time each other's flushes.
-    trial.timing.overlap_launches = options_.overlap_launches;
+    trial.timing = timing;
     try {
       candidate = runtime::measure_in_step(maker.bench(), trial, config);
     } catch (const DeviceLost& lost) {

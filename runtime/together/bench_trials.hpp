@@ -29,7 +29,8 @@ class BenchTrials final : public Trials {
                                     bool for_lockstep) override;
   std::vector<std::vector<Candidate>> measure(std::span<const Request> requests,
                                               Deadline deadline) override;
-  Candidate measure_in_step(std::size_t problem, const Values& config, Deadline deadline) override;
+  Candidate measure_in_step(std::size_t problem, const Values& config, TimingPolicy timing,
+                            Deadline deadline) override;
   std::string why_not_in_workers() const override;
   void isolate_in_step() override;
   /// The default's, measured, and scaled by the cost model.

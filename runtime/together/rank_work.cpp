@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/measure/statistics.hpp"
 #include "runtime/support/parallel.hpp"
 #include "runtime/together/measuring_together.hpp"
 #include "runtime/tune/candidates.hpp"
@@ -27,6 +28,15 @@ constexpr double kFirstPart = 0.7;
 
 bool is_dangerous(const Candidate& c) {
   return c.status == CandidateStatus::crashed || c.status == CandidateStatus::hung;
+}
+
+/// A finalist, as it was measured before, with one more sample. Its first one takes the place of
+/// those by which it came into the finals.
+Candidate with_sample(Candidate candidate, double seconds, bool first) {
+  if (first) candidate.samples.clear();
+  candidate.samples.push_back(seconds);
+  candidate.seconds = median(candidate.samples);
+  return candidate;
 }
 
 }  // namespace
@@ -152,9 +162,21 @@ Deadline RankWork::end_of_round(bool decides) const {
 Worked RankWork::in_step(const Work& work, Deadline deadline) {
   const auto& [s, candidates] = work.items.front();
   const std::size_t c = candidates.front();
-  keep(s, c, trials_.measure_in_step(s, lists_[s].configs[c], deadline));
+  const Values& config = lists_[s].configs[c];
   Worked done;
-  done.times = {{time_of(s, c)}};
+  if (work.sample) {
+    const TimingPolicy timing{
+        .warm_up = 1, .launches = 1, .in_a_row = work.sample->in_a_row, .verify = false};
+    Candidate now = trials_.measure_in_step(s, config, timing, deadline);
+    const bool measured = now.status == CandidateStatus::measured;
+    const double sample = now.seconds;
+    if (measured) now = with_sample(*seen(s, c), sample, work.sample->index == 0);
+    keep(s, c, std::move(now));
+    done.times = {{measured ? static_cast<float>(sample) : time_of(s, c)}};
+  } else {
+    keep(s, c, trials_.measure_in_step(s, config, {}, deadline));
+    done.times = {{time_of(s, c)}};
+  }
   // This candidate is not left out on one rank alone; but the next one can be on all.
   done.stop = options_.stop.stop_requested() || std::chrono::steady_clock::now() >= end_of(1);
   return done;

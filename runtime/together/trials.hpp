@@ -75,8 +75,8 @@ class Trials {
                                                       Deadline deadline) = 0;
 
   /// One config of something that communicates, run by all ranks at the same time: the number of
-  /// launches depends on nothing.
-  virtual Candidate measure_in_step(std::size_t problem, const Values& config,
+  /// launches follows from `timing` and from what is launched.
+  virtual Candidate measure_in_step(std::size_t problem, const Values& config, TimingPolicy timing,
                                     Deadline deadline) = 0;
 
   /// Why measure_in_step() cannot try configs in workers; empty: no reason is

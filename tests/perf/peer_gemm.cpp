@@ -29,13 +29,16 @@ using perf::area, perf::noise, perf::kRanks;
 struct Size {
   int m, n, k;
 };
-constexpr std::array<Size, 7> kSizes{{{8192, 4096, 8192},
-                                      {512, 4096, 8192},
-                                      {4096, 2048, 8192},
-                                      {8192, 14336, 4096},
-                                      {8192, 2048, 8192},
-                                      {4096, 4096, 4096},
-                                      {128, 4096, 8192}}};
+constexpr std::array<Size, 10> kSizes{{{8192, 4096, 8192},
+                                       {512, 4096, 8192},
+                                       {4096, 2048, 8192},
+                                       {8192, 14336, 4096},
+                                       {8192, 2048, 8192},
+                                       {4096, 4096, 4096},
+                                       {128, 4096, 8192},
+                                       {2048, 4096, 4096},
+                                       {1024, 14336, 4096},
+                                       {16384, 2048, 4096}}};
 
 using Rows = std::vector<perf::PeerRow>;  // of all ranks
 
@@ -61,18 +64,18 @@ class Rank : public perf::PeerRank {
     const ReduceScatterGemm<bfloat16> scatters(runtime_, memory_);
     const auto gemm = runtime_.tuned(gemm_kernel<bfloat16>());
     gemm.tune({m, n, k}, tuning_);
-    memory_.barrier();
-    gather.bare = scatter.bare = seconds_each(
-        [&, m = m, n = n, k = k] { gemm({}, c.data(), a.data(), b.data(), m, n, k); }, times);
-    compare(gather, gathers, problem, times, [&](const auto& handle) {
+    const auto bare = [&, m = m, n = n, k = k] { gemm({}, c.data(), a.data(), b.data(), m, n, k); };
+    const auto gather_with = [&](const auto& handle) {
       handle(kiln::Stream{}, c.data(), a.data(), b.data(),
              static_cast<const bfloat16*>(memory_.data()), a.data(), memory_.peers(),
              size.m / kRanks, size.n, size.k, kRanks);
-    });
-    compare(scatter, scatters, problem, times, [&](const auto& handle) {
+    };
+    const auto scatter_with = [&](const auto& handle) {
       handle(kiln::Stream{}, c.data(), a.data(), b.data(), static_cast<bfloat16*>(memory_.data()),
              memory_.peers(), size.m / kRanks, size.n, size.k, kRanks);
-    });
+    };
+    compare(gather, gathers, problem, times, gather_with, bare);
+    compare(scatter, scatters, problem, times, scatter_with, bare);
   }
 };
 
@@ -82,9 +85,9 @@ void print(const char* what, const Size& size, const Rows& rows) {
                joined = slowest(&perf::PeerRow::joined), bare = slowest(&perf::PeerRow::bare);
   if (tuned == 0) return;
   std::printf("%s %5d %5d %5d %9.1f %9.1f %9.1f %9.1f %8.3f %8.3f %6.1f s %8zu  %s\n", what, size.m,
-              size.n, size.k, 1e6 * tuned, 1e6 * apart, 1e6 * joined, 1e6 * bare, tuned / bare,
-              apart / tuned, slowest(&perf::PeerRow::tuning), rows[0].measured,
-              rows[0].config.c_str());
+              size.n, size.k, 1e6 * tuned, 1e6 * apart, 1e6 * joined, 1e6 * bare,
+              slowest(&perf::PeerRow::of_bare), apart / tuned, slowest(&perf::PeerRow::tuning),
+              rows[0].measured, rows[0].config.c_str());
   std::fflush(stdout);
 }
 
@@ -109,9 +112,19 @@ int main(int argc, char** argv) {
               "one us", "bare us", "of bare", "speedup", "tuned in", "measured");
   for (std::size_t i = 0; i < sizes; ++i) print("AG", kSizes[i], gather[i]);
   for (std::size_t i = 0; i < sizes; ++i) print("RS", kSizes[i], scatter[i]);
+  double tuning_seconds = 0;
+  bool alike = true;
+  for (const std::vector<Rows>* operation : {&gather, &scatter})
+    for (const Rows& ranks : *operation) {
+      tuning_seconds += perf::slowest(ranks, &perf::PeerRow::tuning);
+      for (const perf::PeerRow& rank : ranks)
+        alike = alike && !rank.digest.empty() && rank.digest == ranks[0].digest;
+    }
+  std::printf("%zu tunings: %.1f s; plan digests are %s on all ranks\n", 2 * sizes, tuning_seconds,
+              alike ? "the same" : "NOT THE SAME");
   for (std::size_t i = 0; all && i < sizes; ++i)
     for (const perf::PeerRow* row : {&gather[i][0], &scatter[i][0]})
       std::printf("%s %d x %d x %d, compiled here: %zu\n%s", row == &gather[i][0] ? "AG" : "RS",
                   kSizes[i].m, kSizes[i].n, kSizes[i].k, row->compiled, row->all.c_str());
-  return well ? 0 : 1;
+  return well && alike ? 0 : 1;
 }

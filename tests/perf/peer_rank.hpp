@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -32,7 +33,8 @@ struct PeerRow {
   double tuned = 0, apart = 0, joined = 0, bare = 0;
   double tuning = 0;  // seconds that tuning took
   std::size_t compiled = 0, measured = 0;
-  std::string config, all;
+  double of_bare = 0;  // tuned over bare, of rounds in turns
+  std::string config, all, digest;
 };
 
 /// The largest of what ranks have.
@@ -64,21 +66,32 @@ class PeerRank {
   void close() { memory_.close(); }
 
  protected:
-  /// `launch(handle)` launches it with a config.
+  /// `launch(handle)` launches it with a config; `bare()` launches what it is compared with.
   template <class Operation, class Problem, class Launch>
   void compare(PeerRow& row, const Operation& operation, const Problem& problem, int times,
-               const Launch& launch) {
+               const Launch& launch, const std::function<void()>& bare = {}) {
     kiln::TuneResult result;
     row.tuning = seconds([&] { result = operation.tune(problem, ranks_, tuning_); });
     row.config = result.describe(result.winner());
+    if (result.agreed) row.digest = result.agreed->plan_digest;
     row.compiled = result.compiled;
     row.measured = result.count(kiln::CandidateStatus::measured);
     for (const kiln::Candidate& candidate : result.candidates)
       row.all += "  " + std::to_string(1e6 * candidate.seconds) + " us  " +
                  kiln::to_string(candidate.status) + " " + candidate.reason + "  " +
                  result.describe(candidate) + "\n";
-    memory_.within(kiln::deadline_in(60),
-                   [&] { time_kinds(row, result, operation, times, launch); });
+    memory_.within(kiln::deadline_in(60), [&] {
+      std::vector<double> tuned, others, ratios;
+      for (int round = 0; round < 7; ++round) {
+        tuned.push_back(seconds_each([&] { launch(operation.handle()); }, times, 1));
+        if (!bare) continue;
+        others.push_back(seconds_each(bare, times, 1));
+        ratios.push_back(tuned.back() / others.back());
+      }
+      row.tuned = median(tuned);
+      if (bare) row.bare = median(others), row.of_bare = median(ratios);
+      time_kinds(row, result, operation, times, launch);
+    });
   }
 
   template <class Launch>
@@ -102,7 +115,6 @@ class PeerRank {
   void time_kinds(PeerRow& row, const kiln::TuneResult& result, const Operation& operation,
                   int times, const Launch& launch) {
     using kiln::templates::PeerGemm;
-    row.tuned = seconds_each([&] { launch(operation.handle()); }, times);
     for (const bool overlap : {false, true}) {
       const kiln::Candidate* best = nullptr;  // by times that all ranks have agreed on
       for (const kiln::Candidate& candidate : result.candidates)

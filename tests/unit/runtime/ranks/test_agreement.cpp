@@ -263,11 +263,88 @@ TEST_CASE("in lockstep all ranks launch the same, and only what all can", "[rank
     for (std::size_t r = 0; r < 3; ++r) {
       std::vector<std::size_t> launched;
       for (const Work& w : job.works[r])
-        if (w.kind == Work::Kind::lockstep) launched.push_back(w.items[0].candidates[0]);
+        if (w.kind == Work::Kind::lockstep && !w.sample)
+          launched.push_back(w.items[0].candidates[0]);
       CHECK(launched == std::vector<std::size_t>{0, 1, 3, 4, 0, 1, 3, 4});
       CHECK(job.conclusion(r).plan.picks[0].candidate == 4);
       CHECK(std::isinf(job.conclusion(r).plan.records[1].times[3]));
     }
+  }
+}
+
+TEST_CASE("in lockstep the best take turns again, and the later times decide", "[ranks]") {
+  RankOptions options;
+  options.lockstep = true;
+  options.finalists = 2;
+  for (const RankReduction op : {RankReduction::max, RankReduction::mean}) {
+    options.reduction = op;
+    Job job(inputs(3, 5, options));
+    std::vector<int> trials(3 * 5);
+    job.run([&](int rank, Work::Kind kind, std::size_t, std::size_t c) {
+      if (kind != Work::Kind::lockstep) return 1.0F;
+      const int trial = trials[static_cast<std::size_t>(rank) * 5 + c]++;
+      const float first[] = {5e-4F, 4e-4F, 3e-4F, 1e-4F, 2e-4F};
+      if (trial == 0) return first[c];
+      if (c == 4 && trial == 2) return 9e-4F;  // one sample that was disturbed
+      return c == 0 ? 5e-4F : c == 3 ? 3.5e-4F : 2.1e-4F;
+    });
+    check_same_exchanges(job);
+    for (std::size_t r = 0; r < 3; ++r) {
+      std::vector<std::size_t> samples;
+      for (const Work& w : job.works[r]) {
+        if (!w.sample) continue;
+        CHECK(w.sample->index == samples.size() / 3);
+        CHECK(w.sample->in_a_row == 20);  // 2 ms of the best
+        samples.push_back(w.items[0].candidates[0]);
+      }
+      REQUIRE(samples.size() == 3 * 7);
+      for (std::size_t i = 0; i < samples.size(); ++i)
+        CHECK(samples[i] == (std::size_t[]){0, 3, 4}[i % 3]);
+      const Record& record = job.conclusion(r).plan.records[0];
+      CHECK(job.conclusion(r).plan.picks[0].candidate == 4);
+      CHECK(record.winner == 4);
+      CHECK(record.times[4] == Approx(2.1e-4F));
+      CHECK(record.times[3] == Approx(3.5e-4F));
+      CHECK(record.times[2] == Approx(3e-4F));  // was not in the finals
+    }
+  }
+}
+
+TEST_CASE("a finalist in lockstep that fails later is not chosen", "[ranks]") {
+  RankOptions options;
+  options.lockstep = true;
+  Job job(inputs(2, 3, options));
+  std::vector<int> trials(2 * 3);
+  job.run([&](int rank, Work::Kind kind, std::size_t, std::size_t c) {
+    if (kind != Work::Kind::lockstep) return 1.0F;
+    const int trial = trials[static_cast<std::size_t>(rank) * 3 + c]++;
+    return c == 2 && rank == 1 && trial == 3 ? kFailed : 3e-3F - 1e-3F * static_cast<float>(c);
+  });
+  check_same_exchanges(job);
+  for (std::size_t r = 0; r < 2; ++r) {
+    CHECK(job.conclusion(r).plan.picks[0].candidate == 1);
+    CHECK(job.conclusion(r).plan.records[0].times[2] == kFailed);
+    CHECK(trials[r * 3 + 2] == 4);
+    CHECK(trials[r * 3 + 1] == 1 + 7);
+  }
+}
+
+TEST_CASE("finals in lockstep that end before all had their turn decide nothing", "[ranks]") {
+  RankOptions options;
+  options.lockstep = true;
+  Job job(inputs(2, 3, options));
+  job.stops = [](std::size_t rank, const Work& w) {
+    return rank == 1 && w.sample && w.items[0].candidates[0] == 0;  // the first of them
+  };
+  std::vector<int> trials(2 * 3);
+  job.run([&](int rank, Work::Kind kind, std::size_t, std::size_t c) {
+    if (kind != Work::Kind::lockstep) return 1.0F;
+    const int trial = trials[static_cast<std::size_t>(rank) * 3 + c]++;
+    return trial > 0 ? 9e-3F : 3e-3F - 1e-3F * static_cast<float>(c);
+  });
+  for (std::size_t r = 0; r < 2; ++r) {
+    CHECK(job.conclusion(r).plan.picks[0].candidate == 2);
+    CHECK(job.conclusion(r).plan.records[0].times[0] == Approx(3e-3F));
   }
 }
 
