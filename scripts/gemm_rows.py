@@ -2,7 +2,7 @@
 """Kiln's bf16 GEMM, tuned and untuned, against PyTorch's (cuBLAS): C = A * B^T, random data, cold L2 cache, contenders
 in turns, the median of the ratios of neighbours. Exits 77 without PyTorch and a GPU.
 
-  gemm_rows.py LIBRARY [--seconds S] [--limit S] [--set all|twelve|few_rows] [--top N] [M,N,K]...
+  gemm_rows.py LIBRARY [--seconds S] [--limit S] [--set all|twelve|few_rows|odd] [--top N] [M,N,K]...
 
 Of few rows, "floor" is PyTorch's time over that of a kernel that only reads B: no ratio can be higher. With --top, the
 N fastest candidates of each tuning are compared, too.
@@ -27,16 +27,20 @@ TWELVE = [(8192, 8192, 8192), (4096, 4096, 4096), (4096, 7168, 2048), (4096, 211
 PROJECTIONS = [(6144, 4096), (4096, 14336), (10240, 8192), (57344, 8192), (7168, 16384), (24576, 1536), (4608, 3584),
                (37888, 3584)]
 SQUARES = [(s, s, s) for s in (512, 1024, 2048)]
+# n, k or both are odd: TMA cannot reach rows of C, of A and B, or of all three.
+ODD = [(16, 4099, 4096), (16, 4096, 4099), (128, 4096, 4099), (128, 4099, 4099), (4096, 4099, 4096), (4096, 4099, 4099)]
 FEW_ROWS = 16
 
 
 def shapes_of(name):
     if name == "twelve":
         return TWELVE
+    if name == "odd":
+        return ODD
     rows = (1, 16, 64, 128, 512, 4096)
     more = [(rows[(i + j) % len(rows)], n, k) for i, (n, k) in enumerate(PROJECTIONS) for j in (0, 2, 4)]
     every = TWELVE + SQUARES + [(16384, 16384, 16384)] + more
-    return [s for s in every if s[0] <= FEW_ROWS] if name == "few_rows" else every
+    return [s for s in every if s[0] <= FEW_ROWS] if name == "few_rows" else every + ODD
 
 
 class Kiln:
@@ -200,7 +204,8 @@ def main():
             print(f"{'':>20} untuned: {told['untuned']}", flush=True)
     even = {s: r for s, r in rows.items() if s[1] % 8 == 0 and s[2] % 8 == 0}
     for name, chosen in (("n and k multiples of 8", even), ("m <= 16, weights of 8 MB and more",
-                         {s: r for s, r in even.items() if s[0] <= 16 and 2 * s[1] * s[2] >= 8e6})):
+                         {s: r for s, r in even.items() if s[0] <= 16 and 2 * s[1] * s[2] >= 8e6}),
+                        ("n or k no multiple of 8", {s: r for s, r in rows.items() if s not in even})):
         if chosen:
             tuned, untuned, *floor = zip(*chosen.values())  # a floor only where all have one
             print(f"{name}: {len(chosen)} shapes, tuned {mean(tuned):.3f} (worst {min(tuned):.3f}), untuned "

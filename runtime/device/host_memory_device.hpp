@@ -18,7 +18,7 @@ class HostMemoryDevice : public Device {
   void copy_on_device(void* to, const void* from, std::size_t bytes, Stream) override;
   /// Launches of several threads run at the same time, on whatever stream.
   StreamOrder order(Stream stream) const noexcept override {
-    return {stream.handle, StreamOrder::this_thread()};
+    return {stream.handle, StreamOrder::this_running_thread()};
   }
   void fill(void* memory, std::byte value, std::size_t bytes, Stream) override;
 };

@@ -97,10 +97,12 @@ std::string resource_obstacle(const codegen::ResourceUsage& usage, const Launch&
                   usage.max_threads);
   const Occupancy o = occupancy(usage, g, limits);
   if (const std::uint64_t at_once = std::uint64_t{static_cast<unsigned>(std::max(0, o.blocks))} *
-                                    static_cast<unsigned>(limits.multiprocessors);
+                                    static_cast<unsigned>(limits.usable_multiprocessors());
       g.cooperative && o.blocks > 0 && thread_count(g.grid) > at_once)
-    return format("{} blocks at once for a cooperative launch, but {} fit the device",
-                  thread_count(g.grid), at_once);
+    return format("{} blocks at once for a cooperative launch, but {} fit {}", thread_count(g.grid),
+                  at_once,
+                  limits.reserved_multiprocessors > 0 ? "the multiprocessors that are not reserved"
+                                                      : "the device");
   if (o.blocks > 0) return {};
   if (o.by_registers == 0)
     return format(

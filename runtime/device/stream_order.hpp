@@ -1,7 +1,6 @@
 // What puts the launches of a device in order.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 
 namespace kiln::runtime {
@@ -14,11 +13,10 @@ struct StreamOrder {
 
   bool operator==(const StreamOrder&) const = default;
   /// A number that is not 0 and that no other thread has, or had before it ended.
-  static std::uint64_t this_thread() noexcept {
-    static std::atomic<std::uint64_t> last{0};
-    static thread_local const std::uint64_t here = ++last;
-    return here;
-  }
+  static std::uint64_t this_thread() noexcept;
+  /// A number that is not 0 and that no other running thread has. Another thread may have had it
+  /// and have ended: for devices whose launches have finished when they return.
+  static std::uint64_t this_running_thread();
 };
 
 }  // namespace kiln::runtime

@@ -44,23 +44,47 @@ void Workspaces::Slot::publish(void* memory, const WorkspaceSize& size) noexcept
   version.store(before + 2, std::memory_order_release);
 }
 
+bool Workspaces::Slot::is_of(const StreamOrder& order) const noexcept {
+  const unsigned seen = owner_version.load(std::memory_order_acquire);
+  const bool same = has_owner.load(std::memory_order_acquire) &&
+                    stream.load(std::memory_order_acquire) == order.stream &&
+                    thread.load(std::memory_order_acquire) == order.thread;
+  return same && seen % 2 == 0 && owner_version.load(std::memory_order_relaxed) == seen;
+}
+
+void Workspaces::Slot::give_to(const std::optional<StreamOrder>& order) noexcept {
+  const unsigned before = owner_version.load(std::memory_order_relaxed);
+  owner_version.store(before + 1, std::memory_order_relaxed);
+  has_owner.store(order.has_value(), std::memory_order_release);
+  stream.store(order ? order->stream : nullptr, std::memory_order_release);
+  thread.store(order ? order->thread : 0, std::memory_order_release);
+  owner_version.store(before + 2, std::memory_order_release);
+}
+
 Workspaces::~Workspaces() {
   for (Slot* slot = slots_.load(std::memory_order_acquire); slot;)
     delete std::exchange(slot, slot->next);
 }
 
+Workspaces::Slot* Workspaces::find_slot(const StreamOrder& order) const noexcept {
+  Slot* slot = slots_.load(std::memory_order_acquire);
+  while (slot && !slot->is_of(order)) slot = slot->next;
+  return slot;
+}
+
 Workspaces::Slot& Workspaces::slot_of(Stream stream) {
   const StreamOrder order = device_->order(stream);
-  const auto found = [&](Slot* slot) {
-    while (slot && slot->order != order) slot = slot->next;
-    return slot;
-  };
-  if (Slot* const slot = found(slots_.load(std::memory_order_acquire))) return *slot;
+  if (Slot* const slot = find_slot(order)) return *slot;
   const std::lock_guard lock(mutex_);
+  if (Slot* const slot = find_slot(order)) return *slot;
   Slot* const first = slots_.load(std::memory_order_relaxed);
-  if (Slot* const slot = found(first)) return *slot;
+  for (Slot* slot = first; slot; slot = slot->next)
+    if (!slot->has_owner.load(std::memory_order_relaxed)) {
+      slot->give_to(order);
+      return *slot;
+    }
   auto* const added = new Slot;
-  added->order = order;
+  added->give_to(order);
   added->next = first;
   slots_.store(added, std::memory_order_release);
   return *added;
@@ -119,12 +143,11 @@ Workspace Workspaces::grow(Slot& slot, Stream stream, const WorkspaceSize& size)
   auto memory = std::make_shared<const DeviceMemory>(memory_for(grown, preferred));
   {
     const std::lock_guard lock_memory(memory_mutex_);
-    memory_.reserve(memory_.size() + 1);
+    slot.own.reserve(slot.own.size() + 1);
   }
   const Workspace workspace = publish(stream, slot, memory->data(), grown);
-  slot.own = memory;
   const std::lock_guard lock_memory(memory_mutex_);
-  memory_.push_back(std::move(memory));
+  slot.own.push_back(std::move(memory));
   slot.own_size = grown;
   return workspace;
 }
@@ -174,16 +197,37 @@ void Workspaces::use(Stream stream, void* memory, const WorkspaceSize& size) {
   const std::lock_guard lock(mutex_);
   if (memory)
     publish(stream, slot, memory, size);
-  else if (slot.own)
-    publish(stream, slot, slot.own->data(), slot.own_size);
+  else if (!slot.own.empty())
+    publish(stream, slot, slot.own.back()->data(), slot.own_size);
   else
     slot.publish(nullptr, {});
   slot.supplied = memory != nullptr;
 }
 
+void Workspaces::release(Stream stream) {
+  if (device_->capturing(stream))
+    throw CaptureError("the workspace of a stream that is being captured cannot be released");
+  Slot* const slot = find_slot(device_->order(stream));
+  if (!slot) return;
+  device_->synchronize(stream);
+  std::vector<std::shared_ptr<const DeviceMemory>> released;  // ends without the locks
+  const std::lock_guard lock(mutex_);
+  slot->publish(nullptr, {});
+  slot->supplied = false;
+  slot->own_size = {};
+  {
+    const std::lock_guard lock_memory(memory_mutex_);
+    released.swap(slot->own);
+  }
+  slot->give_to(std::nullopt);
+}
+
 std::vector<std::shared_ptr<const DeviceMemory>> Workspaces::memory() const {
+  std::vector<std::shared_ptr<const DeviceMemory>> all;
   const std::lock_guard lock(memory_mutex_);
-  return memory_;
+  for (const Slot* slot = slots_.load(std::memory_order_acquire); slot; slot = slot->next)
+    all.insert(all.end(), slot->own.begin(), slot->own.end());
+  return all;
 }
 
 std::size_t Workspaces::clear_semaphores(Stream stream) {

@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -27,8 +28,8 @@ namespace kiln::runtime {
 Workspace workspace_at(void* memory, const WorkspaceSize& size) noexcept;
 
 /// Thread-safe. Memory of its own that was given out stays valid, and where it is, as long as this
-/// object lives: a graph may have captured it. Looking up what is there takes no lock and allocates
-/// nothing.
+/// object lives, or until its stream is released: a graph may have captured it. Looking up what is
+/// there takes no lock and allocates nothing.
 class Workspaces {
   struct Slot;
 
@@ -71,6 +72,8 @@ class Workspaces {
   void reserve(Stream stream, const WorkspaceSize& size);
   /// As Tuned::use_workspace.
   void use(Stream stream, void* memory, const WorkspaceSize& size);
+  /// Frees the memory of the stream, for which it waits. @throws CaptureError while it is captured
+  void release(Stream stream);
 
   /// All memory of its own that was given out, to be used longer than this object lives. Does not
   /// wait for a thread that allocates.
@@ -82,8 +85,17 @@ class Workspaces {
 
  private:
   struct Slot {
-    StreamOrder order;
+    bool is_of(const StreamOrder& order) const noexcept;
+    /// Nothing: a slot without an order, which the next new order takes.
+    void give_to(const std::optional<StreamOrder>& order) noexcept;
+
     Slot* next = nullptr;
+    // Whose it is, as `version` and what follows it below.
+    std::atomic<unsigned> owner_version{0};
+    std::atomic<bool> has_owner{false};
+    std::atomic<const void*> stream{nullptr};
+    std::atomic<std::uint64_t> thread{0};
+
     /// What launches take; nothing while it changes, or where semaphores have to be zeroed.
     std::optional<Workspace> find(const WorkspaceSize& needed) const noexcept;
     void publish(void* memory, const WorkspaceSize& size) noexcept;
@@ -99,9 +111,11 @@ class Workspaces {
     std::atomic<std::size_t> bytes{0}, semaphores{0};
 
     // Used with that mutex held.
-    bool supplied = false;                    ///< `base`, by the program
-    std::shared_ptr<const DeviceMemory> own;  ///< the last and largest; or null
+    bool supplied = false;  ///< `base`, by the program
     WorkspaceSize own_size;
+    /// Its memory: last what it has grown to, before that what graphs may still use. Changed with
+    /// the mutex of memory held, too.
+    std::vector<std::shared_ptr<const DeviceMemory>> own;
   };
 
   Workspace of(Slot& slot, Stream stream, const WorkspaceSize& size) {
@@ -113,14 +127,13 @@ class Workspaces {
   DeviceMemory memory_for(WorkspaceSize& size, const WorkspaceSize& preferred) const;
   /// Zeroes the semaphores on the stream, and publishes. The mutex is held.
   Workspace publish(Stream stream, Slot& slot, void* memory, const WorkspaceSize& size) const;
+  Slot* find_slot(const StreamOrder& order) const noexcept;
   Slot& slot_of(Stream stream);
 
   std::shared_ptr<Device> device_;
   std::mutex mutex_;  ///< held by a thread that changes what is below
   std::atomic<Slot*> slots_{nullptr};
-  mutable std::mutex memory_mutex_;
-  /// The memory of all slots, and what it replaced, which graphs may still use.
-  std::vector<std::shared_ptr<const DeviceMemory>> memory_;
+  mutable std::mutex memory_mutex_;  ///< of the slots' memory; never held while allocating
 };
 
 }  // namespace kiln::runtime

@@ -76,6 +76,14 @@ TEST_CASE("a cooperative grid fits the device at once", "[runtime][launch]") {
              "265 blocks at once for a cooperative launch, but 264 fit the device"));
   larger.cooperative = false;
   CHECK(runtime::resource_obstacle(usage, larger, kHopperLimits).empty());
+  DeviceLimits shared = kHopperLimits;
+  shared.reserved_multiprocessors = 20;
+  CHECK(says(runtime::resource_obstacle(usage, launch, shared),
+             "264 blocks at once for a cooperative launch, but 224 fit the multiprocessors that "
+             "are not reserved"));
+  Launch smaller = launch;
+  smaller.grid.x = 224;
+  CHECK(runtime::resource_obstacle(usage, smaller, shared).empty());
   DeviceLimits without = kHopperLimits;
   without.cooperative = false;
   CHECK(says(runtime::launch_obstacle(launch, without), "a cooperative launch"));

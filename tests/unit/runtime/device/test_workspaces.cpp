@@ -6,6 +6,7 @@
 
 #include "../fake_device.hpp"
 #include "kiln_test.hpp"
+#include "runtime/device/host_memory_device.hpp"
 #include "runtime/device/workspaces.hpp"
 
 using namespace kiln;
@@ -20,6 +21,35 @@ struct Place {
   Workspaces workspaces{device};
   int first = 0, second = 0;
   Stream one{&first}, two{&second};
+};
+
+/// The host's memory and order of launches, counted.
+class CountingHost final : public HostMemoryDevice {
+ public:
+  const DeviceInfo& info() const noexcept override { return info_; }
+  std::shared_ptr<Module> load(const codegen::Binary&, const Launch&,
+                               std::span<const Launch>) override {
+    return nullptr;
+  }
+  void launch(const Module&, const Launch&, Stream, void**) const override {}
+  int occupancy(const Module&, int, unsigned) const override { return 1; }
+  void* allocate(std::size_t bytes) override {
+    ++live;
+    return HostMemoryDevice::allocate(bytes);
+  }
+  void release(void* memory, std::size_t bytes) noexcept override {
+    --live;
+    HostMemoryDevice::release(memory, bytes);
+  }
+  void synchronize(Stream) override {}
+  Stream tuning_stream() override { return {}; }
+  double time(Stream, const std::function<void()>&) override { return 0; }
+  bool shares_cpu() const noexcept override { return true; }
+
+  std::atomic<int> live{0};
+
+ private:
+  DeviceInfo info_;
 };
 
 bool same(const Workspace& a, const Workspace& b) {
@@ -260,4 +290,65 @@ TEST_CASE("threads find their streams' workspaces while others are added",
     });
   for (std::thread& thread : threads) thread.join();
   CHECK(wrong == 0);
+}
+
+TEST_CASE("a released stream's workspaces are freed, but not what a graph keeps",
+          "[runtime][workspace]") {
+  Place p;
+  p.workspaces.release(p.one);  // it has had none
+  p.workspaces.of(p.one, {100, 4});
+  p.workspaces.of(p.one, {5000, 4});
+  const Workspace other = p.workspaces.of(p.two, {100, 4});
+  CHECK(p.device->live_allocations == 3);
+  {
+    const auto kept = p.workspaces.memory();
+    CHECK(kept.size() == 3);
+    p.workspaces.release(p.one);
+    CHECK(p.workspaces.memory().size() == 1);
+    CHECK(p.device->live_allocations == 3);
+  }
+  CHECK(p.device->live_allocations == 1);
+  CHECK(same(p.workspaces.of(p.two, {100, 4}), other));
+  CHECK(zero(p.workspaces.of(p.one, {50, 2}), 2));
+  CHECK(p.device->live_allocations == 2);
+
+  alignas(256) std::byte memory[1024];
+  p.workspaces.use(p.one, memory, {768, 2});
+  p.workspaces.release(p.one);
+  CHECK(p.device->live_allocations == 1);
+  CHECK(p.workspaces.of(p.one, {768, 2}).scratch != memory + 256);
+
+  p.device->captured = p.two.handle;
+  CHECK_THROWS_AS(p.workspaces.release(p.two), CaptureError);
+  CHECK(same(p.workspaces.of(p.two, {100, 4}), other));
+}
+
+TEST_CASE("streams that come and go share the places of workspaces", "[runtime][workspace]") {
+  Place p;
+  const Workspace stays = p.workspaces.of(p.one, {64, 1});
+  std::array<int, 100> handles{};
+  for (int& handle : handles) {
+    const Stream stream{&handle};
+    const Workspace its = p.workspaces.of(stream, {64, 1});
+    CHECK(its.scratch != stays.scratch);
+    CHECK(same(p.workspaces.of(stream, {64, 1}), its));
+    p.workspaces.release(stream);
+  }
+  CHECK(same(p.workspaces.of(p.one, {64, 1}), stays));
+  CHECK(p.device->live_allocations == 1);
+}
+
+TEST_CASE("threads of the host that follow one another share a workspace", "[runtime][workspace]") {
+  const auto device = std::make_shared<CountingHost>();
+  {
+    Workspaces workspaces(device);
+    const Workspace mine = workspaces.of({}, {64, 1});
+    std::atomic<int> shared_with_me{0};
+    for (int i = 0; i < 200; ++i)
+      std::thread([&] { shared_with_me += same(workspaces.of({}, {64, 1}), mine); }).join();
+    CHECK(shared_with_me == 0);
+    CHECK(device->live == 2);
+    CHECK(same(workspaces.of({}, {64, 1}), mine));
+  }
+  CHECK(device->live == 0);
 }
