@@ -5,8 +5,9 @@
 
 A Catch2 program counts with the cases of its closing lines; any other program, and one that ended
 without them, counts as one. A program that failed has at least one failure, whatever it printed. A case
-that said "case skipped: NAME<tab>WHY" (tests/kiln_test.hpp) counts as skipped. The fault and rank fault suites' own
-summaries, "faults tried N, ...", are repeated before the count, and so is what was skipped, by its reason.
+that said "case skipped: NAME<tab>WHY" (tests/kiln_test.hpp) counts as skipped. What programs say in one line of all that they
+tried, "faults tried N, ...", "captures tried N, ...", "swaps N, torn N", is repeated before the count, and so is what was
+skipped, by its reason.
 """
 import collections
 import json
@@ -15,7 +16,7 @@ import sys
 
 ALL_PASSED = re.compile(r"^All tests passed \(.*?in (\d+) test cases?\)", re.M)
 CASES = re.compile(r"^test cases: .*$", re.M)
-FAULTS = re.compile(r"^(?:(?:nccl )?rank )?faults tried \d+, .*$", re.M)
+SUMMARY = re.compile(r"^((?:[A-Za-z]+:? )*(?:tried|swaps|problems) )\d+, .*$", re.M)
 CASE_SKIPPED = re.compile(r"^case skipped: (.*)\t(.*)$", re.M)
 PROGRAM_SKIPPED = re.compile(r"^skipped:? (.*)$", re.M)
 ALL_SKIPPED = 4  # exit status of Catch2 3 when it skipped every case
@@ -37,6 +38,11 @@ def catch2_counts(output):
 def skipped_cases(output):
     """The reasons of the cases that skipped themselves, by name: a case may say so more than once."""
     return dict(CASE_SKIPPED.findall(output))
+
+
+def summaries(output):
+    """The lines that sum up what was tried: of each kind the last one."""
+    return list({match[1]: match[0] for match in SUMMARY.finditer(output)}.values())
 
 
 def counts(test):
@@ -71,7 +77,7 @@ def main(*arguments):
     tests = read(*arguments)
     results = [counts(test) for test in tests]
     for test in tests:
-        for summary in FAULTS.findall(test.get("stdout") or "")[-1:]:
+        for summary in summaries(test.get("stdout") or ""):
             print(summary)
     reasons = collections.Counter()
     for test in tests:

@@ -59,11 +59,11 @@ struct RuntimeOptions {
   /// beside them: what launch rules see as DeviceLimits::reserved_multiprocessors. Records are kept
   /// apart by it. @throws UserError at the runtime's construction when the device has no more
   int reserved_multiprocessors = 0;
-  /// The number of processes that compile, so that a compiler that crashes, exits or hangs fails
-  /// one candidate only. Each compiles one instance at a time, starts when it is needed and ends
-  /// when it has been idle. 0: this process compiles. Empty: `$KILN_COMPILE_PROCESSES`; if that is
-  /// not set, one per core that this process may use, within the available memory, and 0 with two
-  /// cores or fewer.
+  /// The number of processes that compile for threads of one priority, so that a compiler that
+  /// crashes, exits or hangs fails one candidate only. Each compiles one instance at a time, starts
+  /// when it is needed and ends when it has been idle. 0: this process compiles. Empty:
+  /// `$KILN_COMPILE_PROCESSES`; if that is not set, one per core that this process may use, within
+  /// the available memory, and 0 with two cores or fewer.
   std::optional<unsigned> compile_processes{};
   /// Compiling processes run only while a core has nothing else to do (SCHED_IDLE). For programs
   /// that serve while others of their kernels are tuned.

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <sys/resource.h>
+
 #include "runtime/build/compile_interrupted.hpp"
 #include "runtime/processes/frame.hpp"
 
@@ -29,8 +31,11 @@ ProcessCompiler::ProcessCompiler(std::shared_ptr<codegen::Compiler> here,
 
 /// A program that finds all in its store needs none.
 ProcessPool& ProcessCompiler::made_pool() const {
-  std::call_once(first_use_, [this] { pool_.emplace(for_compiler(options_, *here_, place_)); });
-  return *pool_;
+  const int priority = ::getpriority(PRIO_PROCESS, 0);  // on Linux: of this thread
+  const std::lock_guard lock(pools_mutex_);
+  const auto found = pools_.find(priority);
+  if (found != pools_.end()) return found->second;
+  return pools_.try_emplace(priority, for_compiler(options_, *here_, place_)).first->second;
 }
 
 codegen::CompileResult ProcessCompiler::compile(const codegen::Source& source,

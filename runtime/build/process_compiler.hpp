@@ -3,9 +3,9 @@
 // only.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 
 #include "codegen/compiler.hpp"
 #include "runtime/build/compile_service.hpp"
@@ -14,7 +14,9 @@
 namespace kiln::runtime {
 
 /// Its identity, options and headers, and so its keys, are those of the compiler in this process.
-/// If no process can be used, that compiler compiles.
+/// If no process can be used, that compiler compiles. A process inherits the priority of the thread
+/// that asks for it, and cannot be raised again, so threads of different priorities have processes
+/// of their own, `processes` of the pool's options each.
 class ProcessCompiler final : public codegen::Compiler {
  public:
   /// @param here the same compiler in this process
@@ -39,6 +41,7 @@ class ProcessCompiler final : public codegen::Compiler {
   /// ended. @throws CompileInterrupted when each process that tried was ended from outside.
   codegen::CompileResult compile(const codegen::Source& source, const Target& target) override;
 
+  /// The pool for the calling thread's priority.
   const ProcessPool& pool() const { return made_pool(); }
 
  private:
@@ -47,8 +50,8 @@ class ProcessCompiler final : public codegen::Compiler {
   std::shared_ptr<codegen::Compiler> here_;
   const CompilerPlace place_;
   const PoolOptions options_;
-  mutable std::once_flag first_use_;
-  mutable std::optional<ProcessPool> pool_;
+  mutable std::mutex pools_mutex_;
+  mutable std::map<int, ProcessPool> pools_;  ///< by priority
 };
 
 }  // namespace kiln::runtime

@@ -210,10 +210,13 @@ std::uint64_t ChildProcess::resident_bytes() const {
 
 void ChildProcess::kill() {
   killed_ = true;
-  if (process_ >= 0)
-    ::syscall(SYS_pidfd_send_signal, process_, SIGKILL, nullptr, 0);
-  else if (reap(-1, id_, WNOWAIT).state == Reaped::State::not_yet)
-    ::kill(id_, SIGKILL);
+  if (process_ >= 0) ::syscall(SYS_pidfd_send_signal, process_, SIGKILL, nullptr, 0);
+  kill_group();
+}
+
+/// Until the child is reaped, no other group can have its id.
+void ChildProcess::kill_group() const {
+  if (reap(process_, id_, WNOWAIT).state != Reaped::State::by_others) ::kill(-id_, SIGKILL);
 }
 
 std::string ChildProcess::end(End how) {
@@ -238,6 +241,7 @@ void ChildProcess::begin_end(End how) {
 
 bool ChildProcess::has_ended() {
   if (!how_ended_.empty()) return true;
+  if (reap(process_, id_, WNOWAIT).state == Reaped::State::now) kill_group();
   const Reaped found = reap(process_, id_);
   if (found.state == Reaped::State::not_yet) {
     pollfd watched{process_, POLLIN, 0};

@@ -160,7 +160,7 @@ void ProcessPool::exchange_once(std::unique_lock<std::mutex>& lock, std::vector<
     const short sends = process->to_send.empty() ? 0 : POLLOUT;
     watched.push_back({process->child.channel(), static_cast<short>(POLLIN | sends), 0});
     watched.push_back({process->child.errors(), POLLIN, 0});
-    watched.push_back({process->ending ? process->child.end_descriptor() : -1, POLLIN, 0});
+    watched.push_back({process->child.end_descriptor(), POLLIN, 0});
   }
   const int timeout = milliseconds_to_next_event();
   lock.unlock();
@@ -169,8 +169,13 @@ void ProcessPool::exchange_once(std::unique_lock<std::mutex>& lock, std::vector<
   std::uint64_t count;
   static_cast<void>(!::read(wake_, &count, sizeof count));
   for (std::size_t i = 0; i < processes_.size(); ++i) {
-    if (watched[3 * i + 2].revents) processes_[i]->child.read_errors();
-    if (watched[3 * i + 1].revents) exchange(*processes_[i]);
+    Process& process = *processes_[i];
+    const bool is_over = watched[3 * i + 3].revents != 0;
+    if (watched[3 * i + 2].revents) process.child.read_errors();
+    if (watched[3 * i + 1].revents || is_over) exchange(process);
+    // Another process may have the channel open as well, a fork of the program for example: then the
+    // end of this one does not close it.
+    if (is_over && !process.ending) lose(process, {}, false);
   }
   expire();
   let_go();

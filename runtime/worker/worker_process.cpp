@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <utility>
 
 #include <poll.h>
@@ -49,6 +50,7 @@ Frame WorkerProcess::exchange(FrameKind kind, std::span<const std::byte> payload
   put_frame(bytes, kind, asked_, payload);
   const FrameKind awaited = kind == FrameKind::setup ? FrameKind::hello : FrameKind::answer;
   std::size_t sent = 0;
+  bool is_over = false;
   for (;;) {
     while (sent < bytes.size()) {
       const ssize_t count =
@@ -61,6 +63,7 @@ Frame WorkerProcess::exchange(FrameKind kind, std::span<const std::byte> payload
       if (frame->kind == awaited && frame->id == asked_) return *std::move(frame);
       lose(ChildProcess::End::now, "sent what it was not asked for");
     }
+    if (is_over) lose(ChildProcess::End::soon);  // what it had sent before has been read
     if (limit.passed() && late) {
       const Late& now = *std::exchange(late, nullptr);
       now.tell();
@@ -77,10 +80,15 @@ Frame WorkerProcess::exchange(FrameKind kind, std::span<const std::byte> payload
                           most_ >> 20),
            WorkerEnd::How::too_large);
     const short events = sent < bytes.size() ? POLLIN | POLLOUT : POLLIN;
-    pollfd watched[] = {{child_.channel(), events, 0}, {child_.errors(), POLLIN, 0}};
+    // Another process may have the channel open as well, a fork of the program for example: then the
+    // worker's end does not close it.
+    pollfd watched[] = {{child_.channel(), events, 0},
+                        {child_.errors(), POLLIN, 0},
+                        {child_.end_descriptor(), POLLIN, 0}};
     const double wait = std::min(limit.left(), kWatchEvery);
-    ::poll(watched, 2, static_cast<int>(wait * 1000) + 1);
+    ::poll(watched, std::size(watched), static_cast<int>(wait * 1000) + 1);
     if (watched[1].revents) child_.read_errors();
+    is_over = watched[2].revents != 0;
   }
 }
 

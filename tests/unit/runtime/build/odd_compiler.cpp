@@ -43,6 +43,14 @@ bool first(const std::string& file) {
   return true;
 }
 
+/// Starts a process outside of this one's group that keeps the channel open while the file is there.
+void leave(const std::string& file) {
+  const pid_t left = ::fork();
+  if (left > 0) return static_cast<void>(::setpgid(left, left));
+  while (std::filesystem::exists(file)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  ::_exit(0);
+}
+
 std::string descriptors() {
   int count = 0;
   for (int fd = 0; fd < 1000; ++fd) count += ::fcntl(fd, F_GETFD) != -1;
@@ -63,6 +71,7 @@ class OddCompiler final : public test::OddCompiler {
     if (verb == "loop") loop();
     if (verb == "say") std::fprintf(stderr, "%s\n", std::string(1 << 17, '.').append(rest).c_str());
     if (verb == "say") std::abort();
+    if (verb == "leave") leave(rest), std::abort();
     if (verb == "once" && first(rest)) ::raise(SIGKILL);
     if (verb == "twice" && (first(rest) || first(rest + "-2"))) ::raise(SIGKILL);
     if (verb == "garbage") write_raw("this is no answer, it is what a library printed"), loop();

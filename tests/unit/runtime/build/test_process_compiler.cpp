@@ -3,6 +3,7 @@
 #include <csignal>
 #include <thread>
 
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -105,6 +106,43 @@ TEST_CASE("a compiler that ends its process is a failed candidate that says how"
   SECTION("with its last words, however many there were") {
     CHECK(has(bench.outcome("say goodbye"), "...goodbye\n"));
   }
+}
+
+TEST_CASE("the end of a process whose channel another one keeps open is noticed at once",
+          "[runtime][processes]") {
+  const ProcessBench bench({.limit = 60});
+  const auto file = bench.folder.path() / "while this is here";
+  std::ofstream(file) << "it is";
+  const auto begin = std::chrono::steady_clock::now();
+  CHECK(has(bench.outcome("leave " + file.string()), "was ended by signal 6 (SIGABRT)"));
+  CHECK(bench.outcome("goes on") == "goes on");
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));
+}
+
+TEST_CASE("a process has the priority of the thread that asks for it, whoever was first",
+          "[runtime][processes]") {
+  const int before = ::getpriority(PRIO_PROCESS, 0);
+  const ProcessBench bench;
+  const auto priority_here = [&] {
+    return ::getpriority(PRIO_PROCESS, static_cast<id_t>(std::stoi(bench.outcome("id"))));
+  };
+  const auto priority_below = [&] {
+    int found = 0;
+    std::jthread([&] {
+      ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), before + 3);
+      found = priority_here();
+    }).join();
+    return found;
+  };
+  SECTION("one of low priority") {
+    CHECK(priority_below() == before + 3);
+    CHECK(priority_here() == before);
+  }
+  SECTION("one of usual priority") {
+    CHECK(priority_here() == before);
+    CHECK(priority_below() == before + 3);
+  }
+  CHECK(bench.here->asked == 0);
 }
 
 TEST_CASE("what is beside a candidate that ends the process is compiled", "[runtime][processes]") {

@@ -2,12 +2,16 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <fstream>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +20,7 @@
 #include "runtime/processes/child_process.hpp"
 #include "temporary_directory.hpp"
 #include "tracer.hpp"
+#include "unit/runtime/waiting.hpp"
 
 using namespace kiln;
 using runtime::ChildProcess;
@@ -169,6 +174,28 @@ TEST_CASE("a process that has ended leaves neither a descriptor nor a zombie",
   CHECK_THROWS_AS(ChildProcess("/nonexistent/program"), EnvironmentError);
   CHECK(count() == before);
   CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
+}
+
+TEST_CASE("what a process has started ends with it", "[processes][child]") {
+  Scripts scripts;
+  const test::TemporaryDirectory folder;
+  const auto note = folder.path() / "id";
+  const std::string start = "sleep 1000 & echo $! >" + note.string() + ".new; mv " + note.string() +
+                            ".new " + note.string() + "; ";
+  std::optional<ChildProcess> process;
+  SECTION("that is killed") { process.emplace(scripts.script(start + "wait")); }
+  SECTION("that ends by itself") { process.emplace(scripts.script(start + "exit 3")); }
+  REQUIRE(test::becomes([&] { return std::filesystem::exists(note); }));
+  pid_t started = 0;
+  std::ifstream(note) >> started;
+  REQUIRE(started > 0);
+  const int descriptor = static_cast<int>(::syscall(SYS_pidfd_open, started, 0));
+  if (descriptor < 0) KILN_SKIP("there are no descriptors of processes here");
+  pollfd ends{descriptor, POLLIN, 0};
+  CHECK(::poll(&ends, 1, 0) == 0);
+  process.reset();
+  CHECK(::poll(&ends, 1, 20000) == 1);
+  ::close(descriptor);
 }
 
 TEST_CASE("a look at a killed process that cannot be reaped yet does not wait for it",

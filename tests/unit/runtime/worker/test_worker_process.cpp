@@ -2,6 +2,7 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 
 #include <unistd.h>
 
@@ -66,6 +67,25 @@ TEST_CASE("how a worker ended is known", "[runtime][worker]") {
   // The channel alone tells nothing of a process that goes on without it.
   told = start("exec 0>&-; exec sleep 100", 0.5);
   CHECK((told.ended && told.seconds < 20));
+}
+
+TEST_CASE("the end of a worker whose channel another process keeps open is noticed at once",
+          "[runtime][worker]") {
+  const test::TemporaryDirectory folder;
+  const std::string note = (folder.path() / "id").string();
+  // Outside of the worker's group, so that it lives on.
+  const std::string keeps = "echo $$ >" + note + ".new; mv " + note + ".new " + note;
+  const Told told =
+      start("exec 3<&0; setsid sh -c '" + keeps + "; exec sleep 100' <&3 & while [ ! -e " + note +
+                " ]; do sleep 0.01; done; kill -SEGV $$",
+            60);
+  pid_t keeper = 0;
+  std::ifstream(note) >> keeper;
+  REQUIRE(keeper > 0);
+  CHECK(::kill(keeper, SIGKILL) == 0);
+  CHECK((told.ended && told.how == How::fault));
+  CHECK(told.words == "was ended by signal 11 (SIGSEGV)");
+  CHECK(told.seconds < 30);
 }
 
 TEST_CASE("a worker that is not there is an error that names it", "[runtime][worker]") {
