@@ -88,7 +88,7 @@ struct CommitReport {
   std::uint64_t generation = 0;  ///< of the runtime: how often anything was published
   std::vector<Change> changes;   ///< sorted; with ranks the same on all of them
   /// Problems whose choice could not be loaded, with ranks on one of them at least. They stay as
-  /// they are, and are not proposed again.
+  /// they are, on all ranks, and are not proposed again.
   std::size_t dropped = 0;
   Digest digest{};  ///< of `generation` and `changes`: equal on all ranks
 };

@@ -161,12 +161,15 @@ class Runtime {
   /// @throws UserError in modes other than background, EnvironmentError if no thread can close it
   TuningWindow window(const WindowOptions& options = {}) const;
   /// Puts in use what the background has found. With ranks collective: for each problem that any of
-  /// them has tuned, all use the config that most of them found. Launches by other threads get
-  /// either the old or the new one. @throws EnvironmentError when a rank fails; then nothing is
-  /// published, if the communicator has `settle`, else possibly on some ranks
+  /// them has tuned, all use the config that most of them found; what is in use for a problem that
+  /// all have given up is final. Launches by other threads get either the old or the new one.
+  /// @throws EnvironmentError when a rank fails; then nothing is published, if the communicator has
+  /// `settle`, else possibly on some ranks
   CommitReport commit() const;
   /// Whether all launches get what is final for their problem: nothing is in use that the
-  /// background still tries to improve. The same on all ranks that launched the same problems.
+  /// background still tries to improve. With ranks it says what the last commit() has found, the
+  /// same on all of them: whether any rank still looked for something then. So it is false before
+  /// the first commit, and the next one tells of what was launched since.
   bool settled() const;
 
   /// The instances that were Missing so far, each once, as `kiln precompile --manifest` takes them:

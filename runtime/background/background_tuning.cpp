@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "kiln/detail/format.hpp"
-#include "runtime/background/commit.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/serve/provisional.hpp"
 #include "runtime/support/foreign_exception.hpp"
@@ -79,31 +78,49 @@ BackgroundTuning::~BackgroundTuning() {
     thread_.join();
 }
 
+/// Starts the thread at the first call. The mutex is held.
+bool BackgroundTuning::has_thread(std::string& why_not) try {
+  if (times_->ended()) return false;  // its device was lost
+  if (!thread_.joinable())
+    thread_ = std::thread([this, jobs = jobs_, times = times_] { work(jobs, times); });
+  return true;
+} catch (const std::system_error& error) {
+  why_not = error.what();
+  return false;
+}
+
 Launchable BackgroundTuning::provisional(Launchable launchable,
                                          const std::shared_ptr<ServedHandle>& handle) {
+  const bool ranks = engine_.options().tuning.ranks != nullptr;
   const Values problem = launchable.problem;
   Launchable wrapped = runtime::provisional(std::move(launchable), engine_.captures(), handle);
-  try {
+  std::string why_not;
+  bool is_tuned = false;
+  {
     const std::lock_guard lock(jobs_->mutex);
-    if (times_->ended()) return launchable_of(wrapped);  // its device was lost
-    if (!thread_.joinable())  // first: where no thread can be had, nothing waits for one
-      thread_ = std::thread([this, jobs = jobs_, times = times_] { work(jobs, times); });
-    if (!jobs_->unsettled.emplace(handle.get(), problem).second) return wrapped;
-    Job& job = jobs_->waiting.emplace_back();
-    job.handle = handle;
-    job.place = handle.get();
-    job.kernel = handle->kept_definition();
-    job.problem = problem;
-    jobs_->count = jobs_->waiting.size();
-  } catch (const std::system_error& error) {
-    if (!told_of_no_thread_.exchange(true))
-      say(LogLevel::warning, format("the background has no thread, so what is launched for the "
-                                    "first time stays untuned: {}",
-                                    error.what()));
-    return launchable_of(wrapped);
+    is_tuned = has_thread(why_not);  // first: where there is none, nothing waits for one
+    // The other ranks may find something for it.
+    if ((is_tuned || ranks) &&
+        jobs_->unsettled.try_emplace({handle.get(), problem}, Unsettled{handle, !is_tuned})
+            .second &&
+        is_tuned) {
+      Job& job = jobs_->waiting.emplace_back();
+      job.handle = handle;
+      job.place = handle.get();
+      job.kernel = handle->kept_definition();
+      job.problem = problem;
+      jobs_->count = jobs_->waiting.size();
+    }
   }
-  times_->notify();
-  return wrapped;
+  if (is_tuned) {
+    times_->notify();
+    return wrapped;
+  }
+  if (!why_not.empty() && !told_of_no_thread_.exchange(true))
+    say(LogLevel::warning, format("the background has no thread, so what is launched for the "
+                                  "first time stays untuned: {}",
+                                  why_not));
+  return ranks ? wrapped : launchable_of(wrapped);
 }
 
 /// Moves proposals out of what was found. The mutex is held.
@@ -130,7 +147,7 @@ void BackgroundTuning::drop(const void* handle, const Values& problem) {
 void BackgroundTuning::forget(const void* handle) {
   std::vector<Proposal> dropped;  // as above
   const std::lock_guard lock(jobs_->mutex);
-  std::erase_if(jobs_->unsettled, [&](const auto& place) { return place.first == handle; });
+  std::erase_if(jobs_->unsettled, [&](const auto& one) { return one.first.first == handle; });
   take_found(dropped, [&](const Proposal& proposal) { return proposal.place == handle; });
   std::erase_if(jobs_->waiting, [&](const Job& job) { return job.place == handle; });
   jobs_->count = jobs_->waiting.size();
@@ -171,6 +188,7 @@ bool BackgroundTuning::goes_on(const Recall& known) const {
 }
 
 bool BackgroundTuning::settled() const {
+  if (engine_.options().tuning.ranks) return all_settled_;
   const std::lock_guard lock(jobs_->mutex);
   return jobs_->unsettled.empty();
 }
@@ -380,15 +398,19 @@ BackgroundTuning::Then BackgroundTuning::failed(Job& job, std::shared_ptr<Served
   }
   if (!handle) handle = job.handle.lock();
   if (!handle) return Then::over;
+  const bool ranks = engine_.options().tuning.ranks != nullptr;
   try {
     say(LogLevel::warning,
-        format("{} {}: what is in use stays, because tuning it behind the launches has failed: {}",
-               job.kernel->name, job.kernel->describe_problem(job.problem), why));
-    keep_in_use(handle, job.problem);
+        format("{} {}: what is in use stays{}, because tuning it behind the launches has failed: "
+               "{}",
+               job.kernel->name, job.kernel->describe_problem(job.problem),
+               ranks ? " unless another rank finds something" : "", why));
+    if (!ranks) keep_in_use(handle, job.problem);
   } catch (...) {
     count_error();
-    drop(handle.get(), job.problem);
+    if (!ranks) drop(handle.get(), job.problem);
   }
+  if (ranks) give_up(handle.get(), job.problem);
   return Then::over;
 }
 
@@ -397,7 +419,11 @@ void BackgroundTuning::device_lost(const std::string& why) noexcept {
   times_->end();
   {
     const std::lock_guard lock(jobs_->mutex);
-    jobs_->unsettled.clear();  // nothing better will be found
+    // Nothing better will be found here.
+    if (engine_.options().tuning.ranks)
+      for (auto& [place, one] : jobs_->unsettled) one.given_up = true;
+    else
+      jobs_->unsettled.clear();
   }
   say(LogLevel::error,
       "the background ends, because a candidate has taken the device with it: " + why);
@@ -414,6 +440,14 @@ void BackgroundTuning::say(LogLevel level, const std::string& text) noexcept {
 
 void BackgroundTuning::count_error() noexcept {
   ++engine_.workshop().telemetry().counters.background_errors;
+}
+
+/// With ranks. The next commit tells the others, and decides: until then captures of the problem
+/// can be refreshed on all of them.
+void BackgroundTuning::give_up(const void* handle, const Values& problem) noexcept {
+  const std::lock_guard lock(jobs_->mutex);
+  for (auto& [place, one] : jobs_->unsettled)
+    if (place.first == handle && place.second == problem) one.given_up = true;
 }
 
 void BackgroundTuning::keep_in_use(const std::shared_ptr<ServedHandle>& handle,
@@ -437,34 +471,6 @@ bool BackgroundTuning::publish(const std::shared_ptr<ServedHandle>& handle, Laun
   const bool published = handle->problems().choose_over(seen, std::move(launchable));
   drop(handle.get(), problem);
   return published;
-}
-
-CommitReport BackgroundTuning::commit() {
-  const std::lock_guard alone(committing_);
-  std::vector<Proposal> found;
-  {
-    const std::lock_guard lock(jobs_->mutex);
-    found.swap(jobs_->found);
-  }
-  CommitReport report;
-  try {
-    report = agree_on_commit(engine_, found, generation_, [this](Proposal& one) {
-      const auto handle = one.handle.lock();
-      return handle && publish(handle, std::move(one.launchable), one.seen);
-    });
-  } catch (...) {
-    const std::lock_guard lock(jobs_->mutex);
-    for (Proposal& one : found)
-      if (jobs_->unsettled.contains({one.place, one.launchable.problem}))
-        jobs_->found.push_back(std::move(one));
-    throw;
-  }
-  for (const Proposal& one : found)
-    if (const auto handle = one.handle.lock();
-        handle && unsettled(handle.get(), one.launchable.problem))
-      keep_in_use(handle, one.launchable.problem);
-  if (!report.changes.empty()) ++generation_;
-  return report;
 }
 
 }  // namespace kiln::runtime

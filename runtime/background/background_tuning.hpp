@@ -10,7 +10,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -34,6 +33,12 @@ struct Proposal {
   detail::Launchable launchable;
   /// What was in use when it was decided to publish this: another choice made since then stays.
   detail::Ready seen{};
+};
+
+/// A problem of which something provisional is in use.
+struct Unsettled {
+  std::weak_ptr<ServedHandle> handle;
+  bool given_up = false;  ///< with ranks: nothing is looked for here any more
 };
 
 class BackgroundTuning final : public Background {
@@ -68,7 +73,7 @@ class BackgroundTuning final : public Background {
     std::mutex mutex;  ///< may be taken while Problems' is held, not the other way round
     std::deque<Job> waiting;
     std::vector<Proposal> found;
-    std::set<std::pair<const void*, Values>> unsettled;
+    std::map<std::pair<const void*, Values>, Unsettled> unsettled;  ///< by handle
     const void* at_hand = nullptr;      ///< the handle whose problem the thread is busy with
     std::atomic<std::size_t> count{0};  ///< waiting
   };
@@ -85,6 +90,8 @@ class BackgroundTuning final : public Background {
   Then failed(Job& job, std::shared_ptr<ServedHandle>& handle, bool may_pass,
               const std::string& why) noexcept;
   void device_lost(const std::string& why) noexcept;
+  bool has_thread(std::string& why_not);
+  void give_up(const void* handle, const Values& problem) noexcept;
   void keep_in_use(const std::shared_ptr<ServedHandle>& handle, const Values& problem);
   bool publish(const std::shared_ptr<ServedHandle>& handle, detail::Launchable launchable,
                const detail::Ready& seen);
@@ -100,8 +107,9 @@ class BackgroundTuning final : public Background {
   const std::shared_ptr<MeasuringTimes> times_;
   const std::shared_ptr<Jobs> jobs_;
   std::mutex committing_;
-  std::uint64_t generation_ = 0;  ///< under `committing_`
-  std::thread thread_;            ///< started at the first request
+  std::uint64_t generation_ = 0;           ///< under `committing_`
+  std::atomic<bool> all_settled_ = false;  ///< with ranks: on all of them, at the last commit
+  std::thread thread_;                     ///< started at the first request
   std::atomic<bool> told_of_no_thread_ = false;
 };
 

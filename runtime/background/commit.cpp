@@ -1,16 +1,13 @@
-#include "runtime/background/commit.hpp"
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <iterator>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <tuple>
 #include <utility>
-#include <variant>
 
 #include <nlohmann/json.hpp>
 
@@ -18,8 +15,10 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/key_builder.hpp"
 #include "kiln/detail/tunable.hpp"
+#include "runtime/background/background_tuning.hpp"
+#include "runtime/background/ballot.hpp"
+#include "runtime/background/commit_loader.hpp"
 #include "runtime/serve/engine.hpp"
-#include "runtime/support/parallel.hpp"
 #include "runtime/support/random.hpp"
 
 namespace kiln::runtime {
@@ -32,212 +31,21 @@ namespace {
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20;  ///< of one rank's proposals
 
-/// A change and its kernel: kernels of one name may differ in what makes their results.
-struct KernelChange {
-  Change change;
-  std::string definition;  ///< RecordBook::definition, in hex
-  bool operator==(const KernelChange&) const = default;
+/// Puts in use what was loaded; false where something else has been chosen meanwhile, which stays.
+using PublishOne = std::function<bool(Proposal& one)>;
+
+/// With ranks: a problem of this rank for which something provisional is in use and nothing was
+/// found.
+struct Unfound {
+  std::weak_ptr<ServedHandle> handle;
+  Values problem;
+  bool given_up = false;  ///< nothing is looked for here any more
+  bool settled = false;   ///< by the commit: what is in use stays, on all ranks
 };
 
-/// What a change is about, in the order of reports.
-auto place_of(const KernelChange& c) {
-  return std::tie(c.change.kernel, c.change.types, c.change.problem, c.definition);
-}
-
-bool less(const KernelChange& a, const KernelChange& b) {
-  return std::tuple_cat(place_of(a), std::tie(a.change.config)) <
-         std::tuple_cat(place_of(b), std::tie(b.change.config));
-}
-
-json to_json(const Change& c) {
-  return {{"kernel", c.kernel}, {"types", c.types}, {"problem", c.problem}, {"config", c.config}};
-}
-
-json to_json(const KernelChange& kernel_change) {
-  json all = to_json(kernel_change.change);
-  all["definition"] = kernel_change.definition;
-  return all;
-}
-
-KernelChange from_json(const json& j) {
-  KernelChange kernel_change;
-  Change& change = kernel_change.change;
-  j.at("kernel").get_to(change.kernel);
-  j.at("types").get_to(change.types);
-  j.at("problem").get_to(change.problem);
-  j.at("config").get_to(change.config);
-  j.at("definition").get_to(kernel_change.definition);
-  return kernel_change;
-}
-
-Digest digest_of(const CommitReport& report) {
-  detail::KeyBuilder key("commit", 1);
-  key.add("generation", static_cast<std::int64_t>(report.generation));
-  for (const Change& change : report.changes) key.add("change", to_json(change).dump());
-  return key.finish().digest;
-}
-
-using Handles = std::vector<std::shared_ptr<ServedHandle>>;
-
-std::string definition_of(detail::Engine& engine, const ServedHandle& handle) {
-  return to_hex(engine.records().definition(handle.definition()));
-}
-
-/// The handles of this process that have a kernel of this name and types.
-Handles handles_named(const detail::Engine& engine, const Change& change) {
-  Handles handles = engine.serving().handles();
-  std::erase_if(handles, [&](const auto& handle) {
-    const KernelDefinition& kernel = handle->definition();
-    return handle->fixed() || kernel.name != change.kernel || kernel.types != change.types;
-  });
-  return handles;
-}
-
-/// Returns those handles whose kernel the change is about.
-Handles handles_of(detail::Engine& engine, const KernelChange& kernel_change) {
-  Handles handles = handles_named(engine, kernel_change.change);
-  std::erase_if(handles, [&](const auto& handle) {
-    return definition_of(engine, *handle) != kernel_change.definition;
-  });
-  return handles;
-}
-
-/// Values by name in the order of the fields; nothing where the names differ.
-std::optional<Values> in_order(const std::map<std::string, std::int64_t>& named,
-                               std::span<const std::string> names) {
-  if (named.size() != names.size()) return {};
-  Values values;
-  for (const std::string& name : names) {
-    const auto found = named.find(name);
-    if (found == named.end()) return {};
-    values.push_back(found->second);
-  }
-  return values;
-}
-
-std::vector<std::string> parameters_of(const KernelDefinition& kernel) {
-  std::vector<std::string> parameters;
-  for (const Parameter& p : kernel.space.parameters()) parameters.push_back(p.name);
-  return parameters;
-}
-
-/// A change in the order of a kernel's fields and parameters.
-struct ChangeValues {
-  Values problem, config;
-};
-
-/// Nothing where it names others.
-std::optional<ChangeValues> values_of(const Change& change, const KernelDefinition& kernel) {
-  auto problem = in_order(change.problem, kernel.problem_fields);
-  auto config = in_order(change.config, parameters_of(kernel));
-  if (!problem || !config) return {};
-  return ChangeValues{*std::move(problem), *std::move(config)};
-}
-
-/// Chooses one config per problem: the one proposed most often, and of several the least.
-std::vector<KernelChange> choose(std::vector<KernelChange> proposals) {
-  std::sort(proposals.begin(), proposals.end(), less);
-  std::vector<KernelChange> chosen;
-  std::size_t most = 0;
-  for (auto next = proposals.begin(); next != proposals.end();) {
-    const auto end =
-        std::find_if(next, proposals.end(), [&](const KernelChange& c) { return c != *next; });
-    const auto votes = static_cast<std::size_t>(end - next);
-    const bool same_place = !chosen.empty() && place_of(chosen.back()) == place_of(*next);
-    if (!same_place) {
-      chosen.push_back(*next);
-      most = votes;
-    } else if (votes > most) {
-      chosen.back() = *next;
-      most = votes;
-    }
-    next = end;
-  }
-  return chosen;
-}
-
-/// What the handles of this process need for a change.
-class Loader {
- public:
-  Loader(detail::Engine& engine, const std::vector<Proposal>& found)
-      : engine_(engine), found_(found) {}
-
-  /// The proposals found here.
-  std::vector<KernelChange> kernel_changes() const {
-    std::vector<KernelChange> own;
-    for (const Proposal& found : found_)
-      if (const auto handle = found.handle.lock()) own.push_back(kernel_change_of(found, *handle));
-    return own;
-  }
-
-  KernelChange kernel_change_of(const Proposal& found, const ServedHandle& handle) const {
-    const KernelDefinition& kernel = handle.definition();
-    const detail::Launchable& ready = found.launchable;
-    const detail::Tunable what(kernel);
-    return {{kernel.name, kernel.types, what.named_problem(ready.problem),
-             what.named_config(ready.config)},
-            definition_of(engine_, handle)};
-  }
-
-  /// Compiles what is chosen on as many threads as builds may use, and begins nothing after the
-  /// deadline. Failures show when it is loaded.
-  void build(std::span<const KernelChange> chosen, Deadline deadline) {
-    std::vector<std::pair<std::shared_ptr<ServedHandle>, Values>> instances;
-    for (const KernelChange& kernel_change : chosen)
-      for (const auto& handle : handles_of(engine_, kernel_change)) {
-        const auto values = values_of(kernel_change.change, handle->definition());
-        if (values && handle->find(values->problem)) instances.emplace_back(handle, values->config);
-      }
-    for_each_index(std::max(1U, engine_.builder().builds_at_once()), instances.size(), {},
-                   [&](std::size_t i) {
-                     if (std::chrono::steady_clock::now() >= deadline) return;
-                     const auto& [handle, config] = instances[i];
-                     const Target& target = engine_.device()->info().target;
-                     try {
-                       engine_.builder().build(handle->definition(), config, target,
-                                               Builder::Access::compile);
-                     } catch (const std::exception&) {
-                     }
-                   },
-                   {});
-  }
-
-  /// Loads the config on every handle that has launched the problem; with `provisional`, only where
-  /// a provisional launchable is in use. Returns nothing if any handle cannot load it.
-  std::optional<std::vector<Proposal>> load(const Change& change,
-                                            std::span<const std::shared_ptr<ServedHandle>> handles,
-                                            bool provisional) try {
-    std::vector<Proposal> loaded;
-    for (const auto& handle : handles) {
-      const auto values = values_of(change, handle->definition());
-      if (!values) return std::nullopt;
-      const auto& [problem, config] = *values;
-      if (handle->definition().space.violated(config, problem, handle->limits()))
-        return std::nullopt;
-      const detail::Ready seen = handle->find(problem);
-      if (!seen || (provisional && !seen->provisional)) continue;
-      loaded.push_back({handle, handle.get(), launchable(*handle, problem, config), seen});
-    }
-    return loaded;
-  } catch (const std::exception& error) {
-    engine_.log(LogLevel::warning, format("{}: a config that was found cannot be loaded: {}",
-                                          change.kernel, error.what()));
-    return std::nullopt;
-  }
-
- private:
-  detail::Launchable launchable(ServedHandle& handle, const Values& problem, const Values& config) {
-    for (const Proposal& own : found_)
-      if (own.place == &handle && own.launchable.problem == problem &&
-          own.launchable.config == config)
-        return own.launchable;
-    Problems::Loaded made = handle.load_config(problem, config, nullptr);
-    if (const auto* missing = std::get_if<Missing>(&made)) throw MissingError(*missing);
-    return std::get<detail::Launchable>(std::move(made));
-  }
-
-  detail::Engine& engine_;
-  const std::vector<Proposal>& found_;
+struct Committed {
+  CommitReport report;
+  bool settled = true;  ///< with ranks: nothing is looked for any more, on any of them
 };
 
 /// What the ranks agree on for a problem of a handle, whether it has launched that or not.
@@ -263,16 +71,22 @@ std::vector<JointConfig> joint_configs(const Change& change,
 /// A commit of several ranks.
 class Together {
  public:
-  Together(detail::Engine& engine, const std::vector<Proposal>& found)
+  Together(detail::Engine& engine, const std::vector<Proposal>& found,
+           std::vector<Unfound>& unfound)
       : engine_(engine),
         loader_(engine, found),
+        unfound_(unfound),
         ranks_(*engine.options().tuning.ranks),
         turn_(ranks_.turn()),
         options_(engine.options().tuning.together) {}
 
-  CommitReport run(std::uint64_t generation, const PublishOne& publish) try {
-    CommitReport report;
-    const std::vector<KernelChange> chosen = choose(exchange());
+  Committed run(std::uint64_t generation, const PublishOne& publish) try {
+    Committed committed;
+    CommitReport& report = committed.report;
+    const Choices choices = choose(exchange());
+    committed.settled = choices.open.empty();
+    std::vector<KernelChange> chosen;
+    for (const Choice& choice : choices.found) chosen.push_back(with(choice, choice.found));
     const Deadline built = step();
     loader_.build(chosen, built);
     std::vector<std::vector<Proposal>> loaded;
@@ -286,10 +100,7 @@ class Together {
       if ((!handles.empty() || handles_named(engine_, kernel_change.change).empty()) &&
           std::chrono::steady_clock::now() < built)
         here = loader_.load(kernel_change.change, handles, false);
-      const bool remembered = std::ranges::all_of(joint.back(), [](const JointConfig& one) {
-        return one.handle->problems().may_agree(one.problem);
-      });
-      lacking.push_back(here && remembered ? 0.0F : 1.0F);
+      lacking.push_back(here && may_agree(joint.back()) ? 0.0F : 1.0F);
       loaded.push_back(std::move(here).value_or(std::vector<Proposal>()));
     }
     // Others may have had more to build than this rank.
@@ -298,21 +109,35 @@ class Together {
             "comparing");
     std::vector<Proposal> published;
     std::vector<JointConfig> agreed;
-    for (std::size_t i = 0; i < chosen.size(); ++i)
-      if (lacking[i] == 0) {
-        report.changes.push_back(chosen[i].change);
-        std::move(loaded[i].begin(), loaded[i].end(), std::back_inserter(published));
-        std::move(joint[i].begin(), joint[i].end(), std::back_inserter(agreed));
+    std::vector<Choice> kept = choices.given_up;
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+      if (lacking[i] != 0) {
+        kept.push_back(choices.found[i]);
+        continue;
       }
+      report.changes.push_back(chosen[i].change);
+      std::move(loaded[i].begin(), loaded[i].end(), std::back_inserter(published));
+      std::move(joint[i].begin(), joint[i].end(), std::back_inserter(agreed));
+    }
     report.dropped = chosen.size() - report.changes.size();
+    // Where the problem is launched later, on another rank or after it has left, nothing is looked
+    // for anew.
+    for (const Choice& choice : kept) {
+      if (!choice.in_use) continue;
+      const KernelChange stays = with(choice, choice.in_use);
+      std::vector<JointConfig> all = joint_configs(stays.change, handles_of(engine_, stays));
+      if (may_agree(all)) std::move(all.begin(), all.end(), std::back_inserter(agreed));
+    }
     report.generation = generation + (report.changes.empty() ? 0 : 1);
     report.digest = digest_of(report);
-    confirm(report.digest);
+    confirm(digest_of(report, kept, choices.open));
     // This comes first: launches of a problem that is not held here use what was agreed.
     for (const JointConfig& one : agreed)
       one.handle->problems().agree_over(one.problem, one.seen, one.config);
     for (Proposal& one : published) publish(one);
-    return report;
+    for (std::size_t i = 0; i < unfound_.size(); ++i)
+      unfound_[i].settled = std::ranges::find(choices.open, places_[i]) == choices.open.end();
+    return committed;
   } catch (const std::exception& error) {
     leave(error.what());
     throw;
@@ -339,11 +164,31 @@ class Together {
                doing, failure->describe()));
   }
 
-  /// The proposals of all ranks.
-  std::vector<KernelChange> exchange() {
+  static KernelChange with(const Choice& choice, const std::optional<Named>& config) {
+    KernelChange chosen = choice.place;
+    chosen.change.config = *config;
+    return chosen;
+  }
+
+  static bool may_agree(std::span<const JointConfig> joint) {
+    return std::ranges::all_of(joint, [](const JointConfig& one) {
+      return one.handle->problems().may_agree(one.problem);
+    });
+  }
+
+  /// What is unsettled on any of the ranks.
+  std::vector<Entry> exchange() {
     json own = json::array();
-    for (const KernelChange& kernel_change : loader_.kernel_changes())
-      own.push_back(to_json(kernel_change));
+    for (const Entry& entry : loader_.entries()) own.push_back(to_json(entry));
+    for (const Unfound& one : unfound_) {
+      places_.emplace_back();
+      const auto handle = one.handle.lock();
+      if (!handle) continue;
+      Entry entry = loader_.entry_of(*handle, one.problem);
+      entry.given_up = one.given_up;
+      own.push_back(to_json(entry));
+      places_.back() = std::move(entry.place);
+    }
     const std::string text = own.dump();
     if (text.size() > kMostBytes)
       throw InternalError("the proposals of a commit are larger than a rank may send");
@@ -364,13 +209,13 @@ class Together {
     std::vector<std::byte> mine(largest), all(count * largest);
     std::memcpy(mine.data(), text.data(), text.size());
     check(ranks_.gather(mine, all, step()), "exchanging");
-    std::vector<KernelChange> proposals;
+    std::vector<Entry> entries;
     for (std::size_t rank = 0; rank < count; ++rank) {
       const auto* const begin = reinterpret_cast<const char*>(all.data() + rank * largest);
       for (const json& one : json::parse(begin, begin + openings_[rank].size))
-        proposals.push_back(from_json(one));
+        entries.push_back(entry_from(one));
     }
-    return proposals;
+    return entries;
   }
 
   /// No two commits settle the same one: answers may outlive a job.
@@ -416,26 +261,35 @@ class Together {
   }
 
   detail::Engine& engine_;
-  Loader loader_;
+  CommitLoader loader_;
+  std::vector<Unfound>& unfound_;
+  std::vector<KernelChange> places_;  ///< of `unfound_`
   Communicator& ranks_;
   const std::unique_lock<std::recursive_mutex> turn_;
   const RankOptions& options_;
   /// The first message of each rank: the size of its proposals, and a random number.
   struct Opening {
-    static constexpr std::uint64_t kMagic = 0x326d6d636e6c696b;  // "kilncmm2"
+    static constexpr std::uint64_t kMagic = 0x336d6d636e6c696b;  // "kilncmm3"
     std::uint64_t magic = kMagic, size = 0, nonce = 0;
   };
   std::vector<Opening> openings_;  ///< of all ranks
   bool all_know_ = false;          ///< that this commit fails
 };
 
-}  // namespace
-
-CommitReport agree_on_commit(detail::Engine& engine, const std::vector<Proposal>& found,
-                             std::uint64_t generation, const PublishOne& publish) {
-  if (engine.options().tuning.ranks) return Together(engine, found).run(generation, publish);
+/// Publishes what was found, on all handles of its kernel that have launched its problem. Without
+/// ranks that is all that was found. With ranks collective: what is unsettled on any of them is
+/// exchanged. Each problem gets the config that most ranks have found (of equals, the least), every
+/// rank loads it, and what all have loaded is published. What a rank cannot load, and what nobody
+/// has found and all that looked for it have given up, stays as it is, on all ranks.
+/// @throws EnvironmentError when a rank fails; then no rank publishes anything, where the
+/// communicator settles, else possibly some do when a rank dies during the last exchange
+Committed agree_on_commit(detail::Engine& engine, const std::vector<Proposal>& found,
+                          std::vector<Unfound>& unfound, std::uint64_t generation,
+                          const PublishOne& publish) {
+  if (engine.options().tuning.ranks)
+    return Together(engine, found, unfound).run(generation, publish);
   CommitReport report;
-  Loader loader(engine, found);
+  CommitLoader loader(engine, found);
   for (const Proposal& one : found) {
     const auto handle = one.handle.lock();
     if (!handle) continue;
@@ -466,7 +320,48 @@ CommitReport agree_on_commit(detail::Engine& engine, const std::vector<Proposal>
                        report.changes.end());
   report.generation = generation + (report.changes.empty() ? 0 : 1);
   report.digest = digest_of(report);
-  return report;
+  return {std::move(report)};
+}
+
+}  // namespace
+
+CommitReport BackgroundTuning::commit() {
+  const std::lock_guard alone(committing_);
+  std::vector<Proposal> found;
+  std::vector<Unfound> unfound;
+  {
+    const std::lock_guard lock(jobs_->mutex);
+    if (engine_.options().tuning.ranks)
+      for (const auto& [place, one] : jobs_->unsettled)
+        if (std::ranges::none_of(jobs_->found, [&place = place](const Proposal& its) {
+              return its.place == place.first && its.launchable.problem == place.second;
+            }))
+          unfound.push_back({one.handle, place.second, one.given_up});
+    found.swap(jobs_->found);
+  }
+  Committed committed;
+  try {
+    committed = agree_on_commit(engine_, found, unfound, generation_, [this](Proposal& one) {
+      const auto handle = one.handle.lock();
+      return handle && publish(handle, std::move(one.launchable), one.seen);
+    });
+  } catch (...) {
+    const std::lock_guard lock(jobs_->mutex);
+    for (Proposal& one : found)
+      if (jobs_->unsettled.contains({one.place, one.launchable.problem}))
+        jobs_->found.push_back(std::move(one));
+    throw;
+  }
+  const auto keep = [this](const std::weak_ptr<ServedHandle>& of, const Values& problem) {
+    const auto handle = of.lock();
+    if (handle && unsettled(handle.get(), problem)) keep_in_use(handle, problem);
+  };
+  for (const Proposal& one : found) keep(one.handle, one.launchable.problem);
+  for (const Unfound& one : unfound)
+    if (one.settled) keep(one.handle, one.problem);
+  if (!committed.report.changes.empty()) ++generation_;
+  all_settled_ = committed.settled;
+  return std::move(committed.report);
 }
 
 }  // namespace kiln::runtime

@@ -20,6 +20,12 @@ struct Served : Process {
   }
 };
 
+/// Leaves a window open until the background has tuned a problem.
+inline void tune_in_window(const Runtime& runtime) {
+  const TuningWindow window = runtime.window();
+  becomes([&] { return runtime.statistics().tuned == 1; });
+}
+
 /// Launches n = 60, and leaves a window open until the background has tuned it.
 inline void tune_behind(const Runtime& runtime, const DynamicTuned& handle) {
   run_once(handle, 60);

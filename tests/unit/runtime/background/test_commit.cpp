@@ -17,16 +17,6 @@
 using namespace kiln;
 using namespace kiln::test;
 
-namespace {
-
-/// Leaves a window open until the background has tuned a problem.
-void tune_in_window(const Runtime& runtime) {
-  const TuningWindow window = runtime.window();
-  becomes([&] { return runtime.statistics().tuned == 1; });
-}
-
-}  // namespace
-
 TEST_CASE("ranks publish the same at each commit, whatever each of them found, and when",
           "[runtime][background][ranks]") {
   // The step at which each rank has its first window.

@@ -1,0 +1,153 @@
+#include "runtime/background/commit_loader.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <map>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "kiln/detail/format.hpp"
+#include "kiln/detail/tunable.hpp"
+#include "runtime/support/parallel.hpp"
+
+namespace kiln::runtime {
+
+using detail::format;
+using Change = CommitReport::Change;
+
+namespace {
+
+std::string definition_of(detail::Engine& engine, const ServedHandle& handle) {
+  return to_hex(engine.records().definition(handle.definition()));
+}
+
+/// Values by name in the order of the fields; nothing where the names differ.
+std::optional<Values> in_order(const std::map<std::string, std::int64_t>& named,
+                               std::span<const std::string> names) {
+  if (named.size() != names.size()) return {};
+  Values values;
+  for (const std::string& name : names) {
+    const auto found = named.find(name);
+    if (found == named.end()) return {};
+    values.push_back(found->second);
+  }
+  return values;
+}
+
+std::vector<std::string> parameters_of(const KernelDefinition& kernel) {
+  std::vector<std::string> parameters;
+  for (const Parameter& p : kernel.space.parameters()) parameters.push_back(p.name);
+  return parameters;
+}
+
+}  // namespace
+
+Handles handles_named(const detail::Engine& engine, const Change& change) {
+  Handles handles = engine.serving().handles();
+  std::erase_if(handles, [&](const auto& handle) {
+    const KernelDefinition& kernel = handle->definition();
+    return handle->fixed() || kernel.name != change.kernel || kernel.types != change.types;
+  });
+  return handles;
+}
+
+Handles handles_of(detail::Engine& engine, const KernelChange& kernel_change) {
+  Handles handles = handles_named(engine, kernel_change.change);
+  std::erase_if(handles, [&](const auto& handle) {
+    return definition_of(engine, *handle) != kernel_change.definition;
+  });
+  return handles;
+}
+
+std::optional<ChangeValues> values_of(const Change& change, const KernelDefinition& kernel) {
+  auto problem = in_order(change.problem, kernel.problem_fields);
+  auto config = in_order(change.config, parameters_of(kernel));
+  if (!problem || !config) return {};
+  return ChangeValues{*std::move(problem), *std::move(config)};
+}
+
+KernelChange CommitLoader::place(const ServedHandle& handle, const Values& problem) const {
+  const KernelDefinition& kernel = handle.definition();
+  return {{kernel.name, kernel.types, detail::Tunable(kernel).named_problem(problem), {}},
+          definition_of(engine_, handle)};
+}
+
+std::vector<Entry> CommitLoader::entries() const {
+  std::vector<Entry> own;
+  for (const Proposal& found : found_)
+    if (const auto handle = found.handle.lock()) {
+      own.push_back(entry_of(*handle, found.launchable.problem));
+      own.back().found = kernel_change_of(found, *handle).change.config;
+    }
+  return own;
+}
+
+Entry CommitLoader::entry_of(const ServedHandle& handle, const Values& problem) const {
+  Entry entry{.place = place(handle, problem)};
+  if (const detail::Ready ready = handle.find(problem))
+    entry.in_use = detail::Tunable(handle.definition()).named_config(ready->config);
+  return entry;
+}
+
+KernelChange CommitLoader::kernel_change_of(const Proposal& found,
+                                            const ServedHandle& handle) const {
+  KernelChange change = place(handle, found.launchable.problem);
+  change.change.config = detail::Tunable(handle.definition()).named_config(found.launchable.config);
+  return change;
+}
+
+void CommitLoader::build(std::span<const KernelChange> chosen, Deadline deadline) {
+  std::vector<std::pair<std::shared_ptr<ServedHandle>, Values>> instances;
+  for (const KernelChange& kernel_change : chosen)
+    for (const auto& handle : handles_of(engine_, kernel_change)) {
+      const auto values = values_of(kernel_change.change, handle->definition());
+      if (values && handle->find(values->problem)) instances.emplace_back(handle, values->config);
+    }
+  for_each_index(std::max(1U, engine_.builder().builds_at_once()), instances.size(), {},
+                 [&](std::size_t i) {
+                   if (std::chrono::steady_clock::now() >= deadline) return;
+                   const auto& [handle, config] = instances[i];
+                   const Target& target = engine_.device()->info().target;
+                   try {
+                     engine_.builder().build(handle->definition(), config, target,
+                                             Builder::Access::compile);
+                   } catch (const std::exception&) {
+                   }
+                 },
+                 {});
+}
+
+std::optional<std::vector<Proposal>> CommitLoader::load(
+    const Change& change, std::span<const std::shared_ptr<ServedHandle>> handles,
+    bool provisional) try {
+  std::vector<Proposal> loaded;
+  for (const auto& handle : handles) {
+    const auto values = values_of(change, handle->definition());
+    if (!values) return std::nullopt;
+    const auto& [problem, config] = *values;
+    if (handle->definition().space.violated(config, problem, handle->limits())) return std::nullopt;
+    const detail::Ready seen = handle->find(problem);
+    if (!seen || (provisional && !seen->provisional)) continue;
+    loaded.push_back({handle, handle.get(), launchable(*handle, problem, config), seen});
+  }
+  return loaded;
+} catch (const std::exception& error) {
+  engine_.log(LogLevel::warning, format("{}: a config that was found cannot be loaded: {}",
+                                        change.kernel, error.what()));
+  return std::nullopt;
+}
+
+detail::Launchable CommitLoader::launchable(ServedHandle& handle, const Values& problem,
+                                            const Values& config) {
+  for (const Proposal& own : found_)
+    if (own.place == &handle && own.launchable.problem == problem &&
+        own.launchable.config == config)
+      return own.launchable;
+  Problems::Loaded made = handle.load_config(problem, config, nullptr);
+  if (const auto* missing = std::get_if<Missing>(&made)) throw MissingError(*missing);
+  return std::get<detail::Launchable>(std::move(made));
+}
+
+}  // namespace kiln::runtime

@@ -1,0 +1,62 @@
+// What the handles of this process need for a commit's changes.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kiln/background.hpp"
+#include "kiln/communicator.hpp"
+#include "runtime/background/background_tuning.hpp"
+#include "runtime/background/ballot.hpp"
+#include "runtime/serve/engine.hpp"
+
+namespace kiln::runtime {
+
+using Handles = std::vector<std::shared_ptr<ServedHandle>>;
+
+/// The handles of this process that have a kernel of this name and types.
+Handles handles_named(const detail::Engine& engine, const CommitReport::Change& change);
+/// Returns those handles whose kernel the change is about.
+Handles handles_of(detail::Engine& engine, const KernelChange& kernel_change);
+
+/// A change in the order of a kernel's fields and parameters.
+struct ChangeValues {
+  Values problem, config;
+};
+
+/// Nothing where it names others.
+std::optional<ChangeValues> values_of(const CommitReport::Change& change,
+                                      const KernelDefinition& kernel);
+
+class CommitLoader {
+ public:
+  /// `found`, here, must outlive this.
+  CommitLoader(detail::Engine& engine, const std::vector<Proposal>& found)
+      : engine_(engine), found_(found) {}
+
+  /// What was found here.
+  std::vector<Entry> entries() const;
+  /// With nothing found.
+  Entry entry_of(const ServedHandle& handle, const Values& problem) const;
+  KernelChange kernel_change_of(const Proposal& found, const ServedHandle& handle) const;
+
+  /// Compiles what is chosen on as many threads as builds may use, and begins nothing after the
+  /// deadline. Failures show when it is loaded.
+  void build(std::span<const KernelChange> chosen, Deadline deadline);
+  /// Loads the config on every handle that has launched the problem; with `provisional`, only where
+  /// a provisional launchable is in use. Returns nothing if any handle cannot load it.
+  std::optional<std::vector<Proposal>> load(const CommitReport::Change& change,
+                                            std::span<const std::shared_ptr<ServedHandle>> handles,
+                                            bool provisional);
+
+ private:
+  KernelChange place(const ServedHandle& handle, const Values& problem) const;
+  detail::Launchable launchable(ServedHandle& handle, const Values& problem, const Values& config);
+
+  detail::Engine& engine_;
+  const std::vector<Proposal>& found_;
+};
+
+}  // namespace kiln::runtime
