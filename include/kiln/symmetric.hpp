@@ -102,7 +102,7 @@ class SymmetricMemory {
   std::function<void(const std::function<void()>&)> guard(double seconds = 0) const;
   /// Collective. Returns the memory when all ranks have come here. @pre this rank's kernels that
   /// use it have ended. @throws EnvironmentError when a rank does not come; the object is closed
-  /// then, too
+  /// then, too, and gives up for all ranks
   void close();
 
  private:

@@ -218,9 +218,8 @@ const Peers* SymmetricCore::peers() const {
 
 void SymmetricCore::abort() noexcept {
   const std::lock_guard lock(mutex_);
-  if (closed_) return;
-  for (int i = 0; i < static_cast<int>(reached_.size()); ++i)
-    runtime::give_up_at(control((rank() + i) % size()), rank());
+  if (closed_ || reached_.size() != static_cast<std::size_t>(size())) return;
+  for (int i = 0; i < size(); ++i) runtime::give_up_at(control((rank() + i) % size()), rank());
 }
 
 unsigned SymmetricCore::aborted_by() const {
@@ -352,6 +351,7 @@ void SymmetricCore::close() {
 
 std::string SymmetricCore::release(Deadline deadline) {
   std::string failure = runtime::failure_of([&] { gather_for(Meeting::close, deadline); });
+  if (!failure.empty()) abort();  // others may wait for what this rank will never signal
   // No kernel of this rank uses it any more (a @pre); none of others, unless this has failed.
   let_go();
   if (failure.empty())

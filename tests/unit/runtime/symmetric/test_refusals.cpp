@@ -227,6 +227,23 @@ TEST_CASE("memory that is destroyed unclosed gives up for all", "[symmetric]") {
   });
 }
 
+TEST_CASE("memory whose close() fails gives up for all", "[symmetric]") {
+  const Ends ends = ends_of(2);
+  check_on_ranks(ends, [&](int rank, Communicator&, Findings& findings) {
+    const auto memory = symmetric(ends, rank, {.bytes = 8, .seconds = 1});
+    if (rank == 0) {
+      findings.check_throws<EnvironmentError>(
+          [&] {
+            memory->within(deadline_in(1000),
+                           [&] { findings.check(!wait(*memory->peers(), 1, 0, 1)); });
+          },
+          "rank 1 gave up");
+    } else {
+      findings.check_throws<EnvironmentError>([&] { memory->close(); }, "rank 0");
+    }
+  });
+}
+
 TEST_CASE("after close() everything is refused", "[symmetric]") {
   const Ends ends = ends_of(1);
   const auto memory = symmetric(ends, 0, {.bytes = 8});
