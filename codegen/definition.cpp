@@ -215,6 +215,8 @@ void KernelDefinition::validate() const {
   if (device_reference) check_device_reference(*this, fail);
   if (!(tolerance.relative >= 0) || !(tolerance.absolute >= 0))
     fail("`tolerance` is negative or not a number");
+  if (!(tolerance.norm >= 0) || std::isinf(tolerance.norm))
+    fail(format("`tolerance.norm` is {}; it must be finite and at least 0", tolerance.norm));
   if (!(tolerance.mismatches >= 0 && tolerance.mismatches < 1))
     fail(format("`tolerance.mismatches` is {}; it must be at least 0 and less than 1",
                 tolerance.mismatches));

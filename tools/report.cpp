@@ -76,6 +76,12 @@ std::string describe_candidates(const TuneResult& result) {
   return text;
 }
 
+std::string describe_error(const TuneResult& result, const Candidate& c) {
+  if (c.norm_error == 0 && result.norm_permitted == 0) return {};
+  return format("  error   {:>9.2g}  of the norm of what the reference has{}\n", c.norm_error,
+                result.norm_permitted > 0 ? format("; {:.2g} allowed", result.norm_permitted) : "");
+}
+
 }  // namespace
 
 std::string show_time(double seconds) {
@@ -115,6 +121,7 @@ std::string describe(const TuneResult& result, const Roofline* roofline) {
   if (best.status != CandidateStatus::measured) return text + "  nothing was measured\n";
   text += format("  winner  {:>9}  {}{}; {:.2f}x the default's speed\n", show_time(best.seconds),
                  result.describe(best), rates(result, best, roofline), result.speedup());
+  text += describe_error(result, best);
   if (const std::string why = why_not_the_fastest(result); !why.empty()) text += "  " + why + "\n";
   return text;
 }
@@ -129,6 +136,7 @@ std::string describe_timing(const TuneResult& result, const Roofline* roofline) 
                  rates(result, c, roofline));
   text += format("  {} samples from {} to {}; verified (error {:.2g} of the tolerance)\n",
                  c.samples.size(), show_time(*low), show_time(*high), c.max_error);
+  text += describe_error(result, c);
   for (const std::string& warning : result.warnings) text += "  warning: " + warning + "\n";
   return text;
 }

@@ -314,7 +314,10 @@ class Tuning {
     // The budget is spent; what it has measured was verified in the search.
     if (request_.budget > 0) return out;
     const Verification launch = tuned.verify(job.problem);
-    out["launch"] = {{"right", launch.right}, {"max_error", launch.max_error}, {"why", launch.why}};
+    out["launch"] = {{"right", launch.right},
+                     {"max_error", launch.max_error},
+                     {"norm_error", launch.norm_error},
+                     {"why", launch.why}};
     if (talks())
       std::printf("  launched on fresh data: %s (error %.2g of the tolerance)\n",
                   launch.right ? "right" : launch.why.c_str(), launch.max_error);

@@ -65,6 +65,10 @@ struct Tolerance {
   /// kernels that may legitimately decide otherwise at an edge. At least 0, less than 1. Elements
   /// that are never written count like any others.
   double mismatches = 0;
+  /// Largest ||got - want|| of an output of floats, as a part of ||want||, both of them the square
+  /// root of the sum of squares; besides `absolute` for each element. Finds what is a little wrong
+  /// everywhere. At least 0; 0: it is not judged.
+  double norm = 0;
 };
 
 /// A by-value argument that is a field of the problem, e.g. {3, "n"}.

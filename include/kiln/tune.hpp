@@ -160,6 +160,9 @@ struct Candidate {
   /// if no more elements exceed the tolerance than Tolerance::mismatches permits. Infinite if the
   /// kernel wrote where it must not, or if its `check` refused the outputs.
   double max_error = 0;
+  /// ||got - want|| / ||want|| by the square roots of the sums of squares, of the output of floats
+  /// where it is largest. Kernels with a `check` have none: 0.
+  double norm_error = 0;
   CandidateResources resources;
   /// The longest time after which the budget (`max_seconds`) cut off one verification or sample; 0:
   /// none was cut off. On record: later tunings try it last, and only if they have more time.
@@ -214,6 +217,7 @@ struct TuneResult {
   std::vector<std::string> warnings;  ///< drift, throttling, noise, a default that cannot run
   std::vector<LeftOut> left_out{};    ///< of a choice: alternatives without a candidate
   double flops = 0, bytes = 0;        ///< of the problem; 0: the kernel does not say
+  double norm_permitted = 0;          ///< Tolerance::norm of the kernel; 0: not judged
   /// Wall time, and its parts on the tuning thread: waiting for compilers, verifying, timing
   /// (finals included), searching.
   double wall_seconds = 0, compile_seconds = 0, verify_seconds = 0, time_seconds = 0,
@@ -237,8 +241,9 @@ struct TuneResult {
 /// The outputs of a launch on random data, compared with the reference.
 struct Verification {
   bool right = false;
-  double max_error = 0;  ///< as Candidate::max_error
-  std::string why;       ///< if they are wrong: the worst element
+  double max_error = 0;   ///< as Candidate::max_error
+  std::string why;        ///< if they are wrong: the worst element
+  double norm_error = 0;  ///< as Candidate::norm_error
 };
 
 }  // namespace kiln

@@ -30,8 +30,9 @@ std::string version_of(const detail::ChoiceDescription& choice,
   const KernelDefinition& o = choice.operation;
   std::string text = o.name + " " + o.signature();
   for (const std::string& type : o.types) text += " " + type;
-  text += format("; {} relative, {} absolute, {} mismatches; data {};", o.tolerance.relative,
-                 o.tolerance.absolute, o.tolerance.mismatches, o.data_version);
+  text += format("; {} relative, {} absolute, {} mismatches{}; data {};", o.tolerance.relative,
+                 o.tolerance.absolute, o.tolerance.mismatches,
+                 o.tolerance.norm > 0 ? format(", {} norm", o.tolerance.norm) : "", o.data_version);
   for (std::size_t i = 0; i < contenders.size(); ++i) {
     if (entrances[i].left_out) continue;
     text += " " + contenders[i]->what().name;

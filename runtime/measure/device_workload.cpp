@@ -349,6 +349,7 @@ Verdict DeviceWorkload::compare_outputs() {
     download(array, got);
     const Comparison comparison = compare(argument, got, argument.bytes, data_.trial->tolerance);
     verdict.max_error = std::max(verdict.max_error, comparison.max_error);
+    verdict.norm_error = std::max(verdict.norm_error, comparison.norm_error);
     if (!comparison.passes() && verdict.right) {
       verdict.right = false;
       verdict.why = describe(comparison, array.argument, argument, got, argument.bytes);

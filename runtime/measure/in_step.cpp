@@ -47,6 +47,7 @@ Candidate measure_in_step(TrialBench& bench, Rig& rig, const TimingPolicy& timin
     attempt([&] {
       const Verdict verdict = bench.verify(rig);
       candidate.max_error = verdict.max_error;
+      candidate.norm_error = verdict.norm_error;
       if (!verdict.right) fails(CandidateStatus::wrong_result, verdict.why);
     });
   std::size_t in_a_row = timing.in_a_row;

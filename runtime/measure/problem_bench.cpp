@@ -32,6 +32,7 @@ Verdict ProblemBench::verify_each(const std::function<Verdict(std::size_t)>& ver
     if (!all.right && !in_step_) return;
     Verdict one = verify(draw);
     all.max_error = std::max(all.max_error, one.max_error);
+    all.norm_error = std::max(all.norm_error, one.norm_error);
     if (!all.right || one.right) return;
     all.right = false;
     all.why = of_draw(draw, std::move(one.why));

@@ -80,6 +80,40 @@ double error_of(T got, T want, const Tolerance& tolerance) {
   }
 }
 
+/// Sums of squares. Only floats have a norm.
+struct Squares {
+  double error = 0, want = 0;
+
+  template <class T>
+  void add(T got, T wanted) {
+    if constexpr (!std::is_integral_v<T>) {
+      const double g = got, w = wanted;
+      if (g == w || (std::isnan(g) && std::isnan(w))) {
+        if (std::isfinite(w)) want += w * w;
+        return;
+      }
+      error += (g - w) * (g - w);
+      want += w * w;
+    }
+  }
+};
+
+struct Compared {
+  Comparison comparison;
+  Squares squares;
+};
+
+void judge_norm(Compared& all, std::size_t count, const Tolerance& tolerance) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const double error = std::sqrt(all.squares.error), want = std::sqrt(all.squares.want);
+  Comparison& c = all.comparison;
+  c.norm_error = error == 0 ? 0 : std::isfinite(error / want) ? error / want : kInfinity;
+  const double besides = tolerance.absolute * std::sqrt(static_cast<double>(count));
+  c.norm_permitted = tolerance.norm == 0 || want == 0 || !std::isfinite(want)
+                         ? kInfinity
+                         : tolerance.norm + besides / want;
+}
+
 /// 29 % of 100 are 29, although 0.29 * 100 is less as a double.
 std::size_t share_of(std::size_t count, double share) {
   return static_cast<std::size_t>(static_cast<double>(count) * share * (1 + 1e-12));
@@ -96,28 +130,35 @@ Comparison compare_elements(const Workload::Argument& argument, const Got& got,
     const std::size_t count = bytes ? want.size() : argument.count;
     const std::size_t places = bytes ? argument.element_bytes : 1;  // of an element
     const bool padded = argument.padded();
-    const auto compared = [&](const Range& range, Comparison result) {
+    const auto compared = [&](const Range& range, Compared so_far) {
+      Comparison& result = so_far.comparison;
       for (std::size_t i = range.begin(); i < range.end(); ++i) {
         if (padded && !argument.has(i / places)) continue;
-        const double error = error_of(got(type, i), element<T>(want, i), bytes ? exact : tolerance);
+        const T g = got(type, i), w = element<T>(want, i);
+        const double error = error_of(g, w, bytes ? exact : tolerance);
+        so_far.squares.add(g, w);
         if (error > 1) ++result.mismatches;
         if (error > result.max_error) {
           result.max_error = error;
           result.worst = i;
         }
       }
-      return result;
+      return so_far;
     };
     // The first of the worst, however the ranges are cut: `left` always comes before `right`.
-    const auto joined = [](const Comparison& left, const Comparison& right) {
-      Comparison both = right.max_error > left.max_error ? right : left;
-      both.mismatches = left.mismatches + right.mismatches;
+    const auto joined = [](const Compared& left, const Compared& right) {
+      const Comparison &l = left.comparison, &r = right.comparison;
+      Compared both{
+          r.max_error > l.max_error ? r : l,
+          {left.squares.error + right.squares.error, left.squares.want + right.squares.want}};
+      both.comparison.mismatches = l.mismatches + r.mismatches;
       return both;
     };
     constexpr std::size_t kGrain = 1 << 15;
-    Comparison all = tbb::parallel_reduce(Range(0, count, kGrain), Comparison{}, compared, joined);
-    all.permitted = share_of(compared_elements(argument), tolerance.mismatches);
-    return all;
+    Compared all = tbb::parallel_reduce(Range(0, count, kGrain), Compared{}, compared, joined);
+    all.comparison.permitted = share_of(compared_elements(argument), tolerance.mismatches);
+    judge_norm(all, compared_elements(argument), tolerance);
+    return all.comparison;
   });
 }
 
@@ -151,6 +192,11 @@ std::byte most_wrong_byte(const Workload::Argument& argument, std::span<const st
 std::string describe(const Comparison& comparison, std::size_t argument_index,
                      const Workload::Argument& argument, std::span<const std::byte> got,
                      std::span<const std::byte> want) {
+  if (comparison.mismatches <= comparison.permitted)
+    return format(
+        "all elements of argument {} together differ by {:.2g} of their norm, {:.2g} "
+        "allowed",
+        argument_index, comparison.norm_error, comparison.norm_permitted);
   return with_type(argument.type, [&]<class T>(T) {
     const std::string count =
         comparison.permitted == 0

@@ -18,8 +18,12 @@ struct Comparison {
   std::size_t worst = 0;       ///< index of `max_error`: of the element, or of the byte
   std::size_t mismatches = 0;  ///< elements (or bytes) over 1
   std::size_t permitted = 0;   ///< as many may be, by Tolerance::mismatches
+  /// ||got - want|| / ||want|| of floats; infinite where ||want|| alone is 0. What is not finite on
+  /// both sides alike is left out.
+  double norm_error = 0;
+  double norm_permitted = 0;  ///< by Tolerance::norm; infinite: any
 
-  bool passes() const noexcept { return mismatches <= permitted; }
+  bool passes() const noexcept { return mismatches <= permitted && norm_error <= norm_permitted; }
 };
 
 /// What is known of a launch's results.
@@ -27,6 +31,7 @@ struct Verdict {
   bool right = true;
   double max_error = 0;  ///< as Comparison::max_error
   std::string why;
+  double norm_error = 0;  ///< as Comparison::norm_error, of the output where it is largest
 };
 
 /// Both spans hold `argument.count` elements of `argument.type`. Integers may differ by the
@@ -40,7 +45,8 @@ std::byte most_wrong_byte(const Workload::Argument& argument, std::span<const st
                           const Tolerance& tolerance);
 
 /// `element 17 of argument 0 is 1.5, expected 2 (3 of 1024 differ)`; where some may, `(17 of 1000
-/// outside the tolerance, 10 allowed)`.
+/// outside the tolerance, 10 allowed)`; where each may be right, `all elements together differ by
+/// 0.02 of their norm, 0.01 allowed`.
 std::string describe(const Comparison& comparison, std::size_t argument_index,
                      const Workload::Argument& argument, std::span<const std::byte> got,
                      std::span<const std::byte> want);

@@ -38,7 +38,7 @@ Verification verify_draw(detail::Engine& engine, KernelLoader& loader, const Lau
     if (data) data->fill();
     whole.launch_checked(stream, workload.arguments());
   });
-  return {verdict.right, verdict.max_error, verdict.why};
+  return {verdict.right, verdict.max_error, verdict.why, verdict.norm_error};
 }
 
 }  // namespace
@@ -52,9 +52,10 @@ Verification verify_launch(detail::Engine& engine, KernelLoader& loader, const L
   Verification verified{true, 0, {}};
   const std::size_t draws = std::max<std::size_t>(1, kernel.draws.size());
   for (std::size_t draw = 0; verified.right && draw < draws; ++draw) {
-    const double worst = verified.max_error;
+    const double worst = verified.max_error, norm = verified.norm_error;
     verified = verify_draw(engine, loader, ready, problem, seed, draw);
     verified.max_error = std::max(verified.max_error, worst);
+    verified.norm_error = std::max(verified.norm_error, norm);
   }
   return verified;
 }

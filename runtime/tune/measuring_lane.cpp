@@ -133,6 +133,7 @@ bool MeasuringLane::verify(const Contestant& c) {
   try {
     const Verdict verdict = bench_.verify(*c.rig);
     candidates_[c.candidate].max_error = verdict.max_error;
+    candidates_[c.candidate].norm_error = verdict.norm_error;
     right = verdict.right;
     if (!right) candidates_.reject(c.candidate, CandidateStatus::wrong_result, verdict.why);
   } catch (const BenchLost&) {

@@ -188,8 +188,9 @@ void identify(KeyBuilder& key, const KernelDefinition& kernel) {
       .add("arguments", Texts(kernel.arguments))
       .add("options", Texts(kernel.source.options))
       .add("tolerance",
-           format("{} relative, {} absolute, {} mismatches{}", kernel.tolerance.relative,
+           format("{} relative, {} absolute, {} mismatches{}{}", kernel.tolerance.relative,
                   kernel.tolerance.absolute, kernel.tolerance.mismatches,
+                  kernel.tolerance.norm > 0 ? format(", {} norm", kernel.tolerance.norm) : "",
                   kernel.check ? ", a check of its own" : ""))
       .add("data", kernel.data_version);
   if (kernel.deterministic) key.add("deterministic", std::int64_t{1});
@@ -353,6 +354,7 @@ TuneResult empty_result(const Tunable& subject, std::span<const std::int64_t> pr
     result.left_out = function->left_out;
   result.flops = subject.flops(problem);
   result.bytes = subject.bytes(problem);
+  result.norm_permitted = subject.norm_permitted();
   return result;
 }
 

@@ -60,6 +60,7 @@ Candidate candidate_from(const json& j, const std::vector<std::string>& paramete
     c.seconds = j.at("seconds");
     c.samples = j.at("samples").get<std::vector<double>>();
     if (j.at("max_error").is_number()) c.max_error = j.at("max_error");
+    if (const auto e = j.find("norm_error"); e != j.end() && e->is_number()) c.norm_error = *e;
     if (c.samples.empty()) throw std::out_of_range("samples");
     for (double s : c.samples)
       if (!(s > 0)) throw std::out_of_range("samples");
@@ -101,6 +102,7 @@ json candidate_json(const TuneResult& result, const Candidate& c) {
     j["seconds"] = c.seconds;
     j["samples"] = c.samples;
     j["max_error"] = c.max_error;
+    j["norm_error"] = c.norm_error;
   } else {
     j["reason"] = c.reason;
   }
@@ -130,6 +132,7 @@ json result_json(const TuneResult& result) {
   // JSON has no infinity.
   if (std::isfinite(result.flops)) j["flops"] = result.flops;
   if (std::isfinite(result.bytes)) j["bytes"] = result.bytes;
+  if (result.norm_permitted > 0) j["norm_permitted"] = result.norm_permitted;
   return j;
 }
 
@@ -144,6 +147,7 @@ TuneResult result_from(const json& j, const std::vector<std::string>& problem_fi
   result.enumerators = j.value("enumerators", result.enumerators);
   result.flops = j.value("flops", 0.0);
   result.bytes = j.value("bytes", 0.0);
+  result.norm_permitted = j.value("norm_permitted", 0.0);
   // Kernels have none, nor had the first records of this schema.
   for (const json& one : j.value("left_out", json::array()))
     result.left_out.push_back({one.at("name"), one.at("why")});

@@ -91,6 +91,10 @@ double Tunable::bytes(Span problem) const {
   return kernel_ && kernel_->bytes ? kernel_->bytes(problem) : 0;
 }
 
+double Tunable::norm_permitted() const {
+  return kernel_ && !kernel_->check ? kernel_->tolerance.norm : 0;
+}
+
 double Tunable::cost(Span config, Span problem, const DeviceLimits& limits) const {
   const auto& cost = kernel_ ? kernel_->cost : function_->cost;
   return cost ? cost(config, problem, limits) : std::numeric_limits<double>::quiet_NaN();

@@ -9,7 +9,7 @@ namespace kiln::runtime {
 
 namespace {
 
-constexpr int kProtocol = 3;
+constexpr int kProtocol = 4;
 
 /// What an argument is, apart from its bytes.
 struct ArgumentShape {
@@ -213,6 +213,7 @@ Trial get_trial(FieldReader& fields) {
 void put_verdict(FieldWriter& fields, const Verdict& verdict) {
   fields.integer(verdict.right ? 1 : 0);
   put(fields, verdict.max_error);
+  put(fields, verdict.norm_error);
   fields.text(verdict.why);
 }
 
@@ -220,6 +221,7 @@ Verdict get_verdict(FieldReader& fields) {
   Verdict verdict;
   verdict.right = fields.integer() != 0;
   verdict.max_error = get<double>(fields);
+  verdict.norm_error = get<double>(fields);
   verdict.why = fields.text();
   return verdict;
 }

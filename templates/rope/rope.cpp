@@ -214,7 +214,7 @@ UntypedKernel<RopeConfig, Problem> rope_kernel_of(const std::string& name, RopeO
                      : rope_kernel_of<kBytes, kTable, false, Problem>(name, order, per_token);
   kernel.types = {device_name<T>(), device_name<Table>(), device_name<Position>(), name_of(order)};
   // If products cancel, their own rounding errors are left.
-  kernel.tolerance = {.relative = kRounding<T>, .absolute = 1e-5};
+  kernel.tolerance = {.relative = kRounding<T>, .absolute = 1e-5, .norm = kRounding<T> / 2};
   return kernel;
 }
 

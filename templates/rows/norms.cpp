@@ -73,9 +73,11 @@ void rmsnorm_fp8_reference(float8_e4m3* q, float* scales, const T* x, const T* w
 
 /// Differences between large numbers lose digits before they are rounded.
 template <class T>
-constexpr Tolerance kLayerNormTolerance{.relative = kRounding<T>, .absolute = 1e-5};
+constexpr Tolerance kLayerNormTolerance{
+    .relative = kRounding<T>, .absolute = 1e-5, .norm = kRounding<T> / 2};
 template <class T>
-constexpr Tolerance kRmsTolerance{.relative = kRounding<T>, .absolute = 1e-6};
+constexpr Tolerance kRmsTolerance{
+    .relative = kRounding<T>, .absolute = 1e-6, .norm = kRounding<T> / 2};
 
 constexpr RowWork kOfLayerNorm{.element = 0.5, .passes = 3, .reductions = 2};
 constexpr RowWork kOfRmsNorm{.element = 0.25, .passes = 2, .reductions = 1};

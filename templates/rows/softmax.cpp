@@ -73,9 +73,11 @@ std::vector<int> labels(const LogitRows& p) {
 /// Small weights are right to as many digits as large ones; what float, or half, has no normal
 /// number for is not.
 template <class T>
-constexpr Tolerance kSoftmaxTolerance{.relative = kRounding<T>, .absolute = 1.2e-38};
+constexpr Tolerance kSoftmaxTolerance{
+    .relative = kRounding<T>, .absolute = 1.2e-38, .norm = kRounding<T> / 2};
 template <>
-constexpr Tolerance kSoftmaxTolerance<float16>{.relative = kRounding<float16>, .absolute = 6e-8};
+constexpr Tolerance kSoftmaxTolerance<float16>{
+    .relative = kRounding<float16>, .absolute = 6e-8, .norm = kRounding<float16> / 2};
 
 constexpr RowWork kOfSoftmax{.element = 3, .passes = 3, .reductions = 2};
 constexpr RowWork kOfCrossEntropy{.element = 1.5, .passes = 2, .reductions = 2};
@@ -111,7 +113,7 @@ RowKernel<LogitRows> cross_entropy_base() {
     w.scalar(p.rows).scalar(p.columns).scalar(kIgnored);
   };
   kernel.computed_by(cross_entropy_reference<T>);
-  kernel.tolerance = {.relative = 2e-5, .absolute = 2e-5};
+  kernel.tolerance = {.relative = 2e-5, .absolute = 2e-5, .norm = 1e-5};
   kernel.flops = row_flops<LogitRows>(4);
   // Of ignored rows there are few.
   kernel.bytes = [](const LogitRows& p) { return (1.0 * p.columns * sizeof(T) + 8) * p.rows; };

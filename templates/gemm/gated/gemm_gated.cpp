@@ -17,7 +17,8 @@ namespace {
 /// An error of one sum counts as often as the other sum is large, also where the product is small.
 template <class T>
 constexpr Tolerance kGatedTolerance{.relative = kGemmTolerance<T>.relative,
-                                    .absolute = 16 * kGemmTolerance<T>.absolute};
+                                    .absolute = 16 * kGemmTolerance<T>.absolute,
+                                    .norm = kGemmTolerance<T>.norm};
 
 template <class T>
 double gated_traffic(const GatedProblem& p) {

@@ -64,6 +64,34 @@ TEST_CASE("of many elements the first of the worst is named", "[runtime][verify]
   CHECK(comparison.worst == 70'000);
 }
 
+TEST_CASE("what is a little wrong everywhere is wrong by its norm", "[runtime][verify]") {
+  std::vector<float> want(100'000), got(want.size());
+  for (std::size_t i = 0; i < want.size(); ++i) want[i] = i % 2 == 0 ? 3.0F : -4.0F;
+  for (std::size_t i = 0; i < want.size(); ++i) got[i] = want[i] * 1.02F;
+  Tolerance t{.relative = 0.05, .absolute = 0, .norm = 0.021};
+  CHECK(compare(got, want, t).norm_error == Approx(0.02).epsilon(1e-4));
+  CHECK(compare(got, want, t).passes());
+  t.norm = 0.019;
+  CHECK(compare(got, want, t).mismatches == 0);
+  CHECK_FALSE(compare(got, want, t).passes());
+  t.absolute = 0.01;  // for each element: 0.01 of the root mean square of 3.54
+  CHECK(compare(got, want, t).passes());
+  t.norm = 0;
+  CHECK(compare(got, want, t).passes());
+
+  // A few that are far off count for little; what is not finite on both sides counts for nothing.
+  got = want;
+  got[7] = 30;
+  CHECK(compare(got, want).norm_error == Approx(27 / std::sqrt(12.5 * 1e5)));
+  CHECK(compare<float>({kNan, kInf, 2}, {kNan, kInf, 2}).norm_error == 0);
+  CHECK(std::isinf(compare<float>({kNan, 1}, {1, 1}).norm_error));
+  CHECK(std::isinf(compare<float>({1}, {kInf}).norm_error));
+  CHECK(std::isinf(compare<float>({1e-9F}, {0}).norm_error));
+  CHECK(compare<float>({1e-9F}, {0}, {.absolute = 1e-6, .norm = 1e-3}).passes());
+  CHECK(compare<int>({5}, {4}, {.absolute = 2, .norm = 1e-3}).norm_error == 0);
+  CHECK(described<float>({1, 2}, {1, 3}).find("norm") == std::string::npos);
+}
+
 TEST_CASE("the tolerance's edges", "[runtime][verify]") {
   const Tolerance t{0.25, 0.5};  // exact in binary: 4 allows 1.5
   CHECK(compare<float>({5.5f}, {4}, t).passes());

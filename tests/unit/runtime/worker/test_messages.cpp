@@ -160,11 +160,12 @@ TEST_CASE("a greeting and a verdict are the same at the other end", "[runtime][w
   CHECK(greeting.identity == worker_identity());
   CHECK(greeting.shares_cpu);
   FieldWriter writer;
-  put_verdict(writer, {false, 2.5, "element 3 differs"});
+  put_verdict(writer, {false, 2.5, "element 3 differs", 0.25});
   const auto bytes = writer.finish();
   FieldReader reader(bytes);
   const Verdict verdict = get_verdict(reader);
   CHECK_FALSE(verdict.right);
   CHECK(verdict.max_error == 2.5);
+  CHECK(verdict.norm_error == 0.25);
   CHECK(verdict.why == "element 3 differs");
 }
