@@ -1,4 +1,9 @@
 // Choices: which alternative is used, what is verified, remembered and refused.
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <thread>
+
 #include "choice_fixture.hpp"
 #include "kiln_test.hpp"
 #include "unit/runtime/allocations.hpp"
@@ -60,6 +65,41 @@ TEST_CASE_METHOD(Twice, "what is wrong or throws loses, however fast it is", "[c
   CHECK(f.chosen({40}).name == "template");
   CHECK(result.count(CandidateStatus::wrong_result) == 3);
   CHECK(result.count(CandidateStatus::launch_failed) == 1);
+}
+
+TEST_CASE_METHOD(Twice, "what is wrong now and then loses, however fast it is", "[choice]") {
+  DoublingWay flaky = process.way("flaky", 1e-5);
+  const int every = GENERATE(2, 3);
+  // The call with which it is wrong first, after the first one.
+  const int first = every == 2 ? 1 : GENERATE(1, 2);
+  int call = -first;
+  flaky.call = [&, right = flaky.call](const auto& how, Stream s, float* y, const float* x, int n) {
+    right(how, s, y, x, n);
+    if (call++ % every == 0) y[n / 2] += 1;
+  };
+  DoublingWay second = process.way("second", 5e-4);
+  twice.alternatives = {twice.alternatives[0], flaky, second};
+  const auto f = tuned(process.runtime(), twice);
+  const TuneResult result = f.tune({40});
+  CHECK(f.chosen({40}).name == "second");
+  REQUIRE(result.count(CandidateStatus::wrong_result) == 1);
+  const auto wrong =
+      std::ranges::find(result.candidates, CandidateStatus::wrong_result, &Candidate::status);
+  CHECK_THAT(wrong->reason, Catch::StartsWith("its results were right at first, but wrong after"));
+  CHECK(f.known({40})->count(CandidateStatus::wrong_result) == 1);
+}
+
+TEST_CASE_METHOD(Twice, "what is wrong now and then loses where it is alone", "[choice]") {
+  DoublingWay flaky = process.way("flaky", 1e-5);
+  int call = -1;
+  flaky.call = [&, right = flaky.call](const auto& how, Stream s, float* y, const float* x, int n) {
+    right(how, s, y, x, n);
+    if (call++ % 3 == 0) y[n / 2] += 1;
+  };
+  twice.alternatives.push_back(flaky);
+  const auto f = tuned(process.runtime(), twice, {.backends = {"flaky"}});
+  CHECK_THROWS_AS(f.tune({40}), TuningFailedError);
+  CHECK_FALSE(f.known({40}));
 }
 
 TEST_CASE("a kernel that cannot be tuned is a failed candidate, and not the end", "[choice]") {
