@@ -46,7 +46,10 @@ std::vector<LeftOut> left_out(const detail::ChoiceDescription& choice, const Swi
                               std::span<const Entrance> entrances) {
   std::vector<LeftOut> all;
   for (std::size_t i = 0, on = 0; i < choice.alternatives.size(); ++i) {
-    const std::string& why = switches.on[i] ? entrances[on++].why_not : switches.why_not[i];
+    const Entrance* const entrance = switches.on[i] ? &entrances[on++] : nullptr;
+    const std::string& why = !entrance                   ? switches.why_not[i]
+                             : entrance->why_not.empty() ? entrance->why_not_first
+                                                         : entrance->why_not;
     if (!why.empty()) all.push_back({choice.alternatives[i].name, why});
   }
   return all;
