@@ -24,7 +24,7 @@ std::int64_t id_of(const Contender& contender) {
 }
 
 /// What a measurement depends on besides the parameters and the problem.
-std::string version_of(const detail::ChoiceDescription& choice,
+std::string version_of(const detail::ChoiceDescription& choice, const Switches& switches,
                        std::span<const std::unique_ptr<Contender>> contenders,
                        std::span<const Entrance> entrances) {
   const KernelDefinition& o = choice.operation;
@@ -38,6 +38,7 @@ std::string version_of(const detail::ChoiceDescription& choice,
     if (const std::string& identity = entrances[i].identity; !identity.empty())
       text += format(" ({})", identity);
   }
+  if (switches.gate_seconds > 0) text += format("; gate at {} s", switches.gate_seconds);
   return text;
 }
 
@@ -100,7 +101,7 @@ Field make_field(const detail::ChoiceDescription& choice, const Switches& switch
   subject.name = choice.name;
   subject.of_a_choice = true;
   subject.left_out = left_out(choice, switches, entrances);
-  subject.version = version_of(choice, contenders, entrances);
+  subject.version = version_of(choice, switches, contenders, entrances);
   subject.deterministic = deterministic;
   subject.problem_fields = choice.operation.problem_fields;
   for (std::size_t i = 0; i < contenders.size(); ++i)
