@@ -44,7 +44,9 @@ struct Alternative<Problem, void(Args...)> {
   /// Puts the operation on the stream. Callable from several threads. What it throws makes it a
   /// failed candidate while it is tuned, and is passed on otherwise.
   std::function<void(const AlternativeCall<Problem>&, Stream, Args...)> call{};
-  DynamicSpace knobs{};  ///< of `call`; every config that its constraints allow is tried
+  /// Of `call`: every config that its constraints allow is tried. An alternative with over 10,000
+  /// configs, constraints not counted, takes no part.
+  DynamicSpace knobs{};
   /// Bytes of device memory that `call` needs for a problem, aligned to kWorkspaceAlignment.
   std::function<std::size_t(Named knobs, const Problem&)> workspace{};
   /// Whether it may be called on a stream that is being captured. A launch of one that may not is a

@@ -55,6 +55,15 @@ Choice<Problem, void(Args...)> choice(const Kernel<Config, Problem, void(Args...
           .alternatives = {alternative(kernel)}};
 }
 
+/// Below a time nobody would miss, the first alternative is taken without a look at the others:
+/// where its first candidate takes less than `seconds`, or less than `share` of a step of
+/// `step_seconds`. 0: no such limit.
+struct ChoiceGate {
+  double seconds = 0;
+  double share = 0;  ///< 0.01 is 1 %
+  double step_seconds = 0;
+};
+
 /// Which alternatives may take part. What is left open is taken from the environment when the tuned
 /// choice is made: `KILN_BACKENDS_<NAME>`, else `KILN_BACKENDS`; `KILN_CHOOSE_<NAME>`.
 struct ChoiceOptions {
@@ -65,6 +74,10 @@ struct ChoiceOptions {
   std::string choose{};
   std::string numerics{};               ///< only alternatives of this class; empty: any
   std::optional<TuneOptions> tuning{};  ///< instead of RuntimeOptions::tuning
+  /// The first alternative is timed before the others, and if it takes less, none of these is
+  /// compiled or timed. A warning of the result and the log say so. Records with and without the
+  /// gate are apart. Not heeded where ranks tune together.
+  ChoiceGate gate{};
 };
 
 /// An alternative and one problem.
@@ -145,8 +158,10 @@ class TunedChoice<Problem, void(Args...)> {
 };
 
 /// Makes the handle of a choice. Nothing is measured before its first launch.
+/// On a deterministic runtime only alternatives of one numerics class take part: that of the first
+/// one, which is alone if it has none.
 /// @throws UserError as Choice::description does; for switches that name no alternative or leave
-/// none; and if the runtime is deterministic and more than one alternative takes part.
+/// none; for a gate that is negative or not finite.
 template <Reflected Problem, class... Args>
 TunedChoice<Problem, void(Args...)> tuned(const Runtime& runtime,
                                           const Choice<Problem, void(Args...)>& choice,

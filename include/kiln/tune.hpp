@@ -172,10 +172,11 @@ struct Candidate {
   double after_seconds = 0;
 };
 
-/// An alternative of a choice (choice.hpp) that took no part.
+/// An alternative of a choice (choice.hpp) that took no part, or not with its best guess.
 struct LeftOut {
   std::string name;
-  std::string why;  ///< switched off, absent, not for the problem, or not the same on all ranks
+  std::string why;  ///< switched off, absent, not for the problem, or not the same on all ranks;
+                    ///< or why cuBLASLt's first answer could not be tried
 
   bool operator==(const LeftOut&) const = default;
 };

@@ -50,6 +50,8 @@ class NotCaptured final : public ChoiceCall {
 struct InUse {
   std::shared_ptr<const ChoiceCall> call;
   std::string name, text;  ///< as ChosenAlternative
+  /// It is used because another one could not be made ready, which may be possible later.
+  bool provisional = false;
 };
 
 class Core final : public ChoiceCore {
@@ -58,7 +60,8 @@ class Core final : public ChoiceCore {
       : engine_(Access::engine(runtime)),
         choice_(std::move(choice)),
         options_(std::move(options)),
-        switches_(runtime::read_switches(choice_, options_)),
+        switches_(runtime::read_switches(choice_, options_,
+                                         engine_->options().deterministic.value_or(false))),
         workspaces_(engine_->device()),
         tuner_(*engine_, choice_, contenders_, switches_, tuning_options(nullptr).ranks),
         problems_(engine_->workshop().telemetry().counters.problems.of(choice_.name), bound()) {
@@ -66,11 +69,6 @@ class Core final : public ChoiceCore {
       if (switches_.on[i])
         contenders_.push_back(runtime::make_contender(runtime, choice_.operation,
                                                       choice_.alternatives[i], workspaces_));
-    if (engine_->options().deterministic.value_or(false) && contenders_.size() > 1)
-      throw UserError(
-          format("choice {}: the runtime is deterministic, and {} alternatives take part, whose "
-                 "results may differ: leave one, by KILN_CHOOSE_<NAME> or ChoiceOptions",
-                 choice_.name, contenders_.size()));
   }
 
   void launch(Span problem, Stream stream, void** args) override {
@@ -86,7 +84,8 @@ class Core final : public ChoiceCore {
 
   void prepare(Span problem) override {
     problems_.pin(problem);  // before it is held, so that it cannot leave in between
-    if (!in_use(problem)) obtain(problem, {}, false);
+    const Ready known = in_use(problem);
+    if (!known || static_cast<const InUse*>(known->loaded)->provisional) obtain(problem, {}, false);
     stay(problem);
   }
 
@@ -113,6 +112,9 @@ class Core final : public ChoiceCore {
     const auto decided = tuner_.decided(bucket);
     const Decision first = decided ? *decided : tuner_.first_of(bucket);
     auto recall = tuner_.workshop().records().recall(first.field.subject, bucket);
+    if (!recall || !recall->same_space)
+      if (const auto gated = tuner_.gated(first.field, bucket))
+        recall = tuner_.workshop().records().recall(gated->subject, bucket);
     if (!recall || !recall->same_space) return {};
     return std::move(recall->result);
   }
@@ -284,7 +286,7 @@ class Core final : public ChoiceCore {
     if (options.ranks) return settle_together(bucket, options, by_launch);
     auto decision = std::make_shared<Decision>(tuner_.first_of(bucket));
     if (switches_.forced) return decision;
-    const runtime::Field& field = decision->field;
+    runtime::Field& field = decision->field;
     const auto recall = tuner_.workshop().records().recall(field.subject, bucket, options, true);
     const bool answered = recall && runtime::answers(*recall, options, true);
     const TuneOptions* const own = options_.tuning ? &options : nullptr;
@@ -374,16 +376,18 @@ class Core final : public ChoiceCore {
   }
 
   /// What launches of an exact problem do. If the decided config has failed, or cannot do this
-  /// problem, the first candidate that can is used. Ranks switch for no other reason.
+  /// problem, the first candidate that can is used. Ranks switch for no other reason. Without
+  /// ranks, what is lacking just now is a reason, too, until the problem is prepared again.
   Launchable ready(Span problem, const Decision& decision) {
     if (switches_.forced) return launchable(problem, decision);
     std::string why = "it has failed";
+    bool may_pass = false;
     std::optional<Missing> missing;
     const auto tried = [&](const Decision& candidate) -> std::optional<Launchable> {
       if (decision.failed.contains(candidate.config)) return {};
       const bool first = &candidate == &decision;
       try {
-        return launchable(problem, candidate);
+        return launchable(problem, candidate, may_pass);
       } catch (const NotForProblem& error) {
         if (first) why = error.what();
       } catch (const runtime::DeviceLost&) {
@@ -393,6 +397,7 @@ class Core final : public ChoiceCore {
         if (const auto* lacking = dynamic_cast<const MissingError*>(&error); lacking && !missing)
           missing = lacking->missing();
         if (first) why = error.what();
+        may_pass = may_pass || first;
       }
       return {};
     };
@@ -415,7 +420,7 @@ class Core final : public ChoiceCore {
                            choice_.operation.describe_problem(problem), why));
   }
 
-  Launchable launchable(Span problem, const Decision& decision) {
+  Launchable launchable(Span problem, const Decision& decision, bool provisional = false) {
     const auto [index, candidate] = decision.field.place(decision.config);
     Contender& contender = *contenders_[index];
     const AlternativeDescription& what = contender.what();
@@ -428,9 +433,9 @@ class Core final : public ChoiceCore {
     if (decision.by_ranks && what.kernel && !kernel)
       throw EnvironmentError(
           format("alternative {}: this rank has no config of it to launch", what.name));
-    const auto in_use =
-        std::make_shared<InUse>(contender.ready(problem, candidate, kernel), what.name,
-                                decision.field.subject.space.describe(decision.config));
+    const auto in_use = std::make_shared<InUse>(
+        contender.ready(problem, candidate, kernel), what.name,
+        decision.field.subject.space.describe(decision.config), provisional);
     if (!what.capturable)
       in_use->call = std::make_shared<const NotCaptured>(
           std::move(in_use->call), *engine_,

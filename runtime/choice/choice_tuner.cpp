@@ -26,7 +26,8 @@ using kiln::detail::format;
 
 namespace {
 
-/// The share of a time limit for what is tuned by itself. The rest is for comparing alternatives.
+/// The share of a time limit for all that is tuned by itself. The rest is for comparing
+/// alternatives.
 constexpr double kShareAlone = 0.8;
 constexpr double kLeastSeconds = 0.1;
 
@@ -135,6 +136,19 @@ bool ChoiceTuner::tuned_by_itself(const Field& field, const ProblemValues& bucke
   return true;
 }
 
+std::size_t ChoiceTuner::count_kernels(const Field& field) const {
+  std::size_t kernels = 0;
+  for (std::size_t i = 0; i < contenders_.size(); ++i)
+    if (contenders_[i]->what().kernel && !field.entrances[i].candidates.empty()) ++kernels;
+  return kernels;
+}
+
+void ChoiceTuner::tell_of_first_answers(const Field& field) const {
+  for (const Entrance& entrance : field.entrances)
+    if (!entrance.why_not_first.empty())
+      engine_.log(LogLevel::warning, format("choice {}: {}", choice_.name, entrance.why_not_first));
+}
+
 ChoiceTuner::Parts ChoiceTuner::no_parts() const {
   const std::size_t count = contenders_.size();
   return {std::vector<CannotRun>(count), KernelConfigs(count)};
@@ -144,12 +158,21 @@ ChoiceTuner::Parts ChoiceTuner::tune_alone_each(const Field& field, const Proble
                                                 const TuneOptions* options, bool for_launch) {
   Parts parts = no_parts();
   const bool together = options && options->ranks && options->ranks->size() > 1;
+  const TimeLimit deadline(options ? options->max_seconds.value_or(0) : 0, Clock::now());
+  std::size_t kernels_left = count_kernels(field);
   for (std::size_t i = 0; i < contenders_.size(); ++i) {
     if (field.entrances[i].candidates.empty()) continue;
     TunedAlone tuned;
     bool none_usable = false;
+    // What one kernel leaves of its part is the next ones'.
+    std::optional<TuneOptions> part;
+    if (options && options->max_seconds.value_or(0) > 0 && contenders_[i]->what().kernel) {
+      part = *options;
+      part->max_seconds =
+          std::max(deadline.left() / static_cast<double>(kernels_left--), kLeastSeconds);
+    }
     try {
-      contenders_[i]->tune(bucket, options, for_launch, tuned);
+      contenders_[i]->tune(bucket, part ? &*part : options, for_launch, tuned);
     } catch (const NoneUsable& error) {
       parts.failed[i] = {error.what(), false};
       none_usable = true;
@@ -238,25 +261,82 @@ WatchedBench::Alone ChoiceTuner::alone(const TuneOptions& options) {
           .end = [&turn] { return turn.end_work(); }};
 }
 
-TuneOutcome ChoiceTuner::measure(const Field& field, const ProblemValues& bucket,
-                                 TuneOptions options, const TuneOptions* alone, bool for_launch) {
+std::optional<Field> ChoiceTuner::gated(const Field& field, Span bucket) const {
+  if (switches_.gate_seconds == 0 || field.subject.configs.size() < 2) return {};
+  const std::size_t first = field.place(field.subject.configs.front()).contender;
+  std::vector<Entrance> entrances = field.entrances;
+  for (std::size_t i = 0; i < entrances.size(); ++i) {
+    Entrance& entrance = entrances[i];
+    if (entrance.candidates.empty()) continue;
+    if (i == first) {
+      entrance.candidates.resize(1);
+    } else {
+      entrance.candidates.clear();
+      entrance.why_not = format("the gate: {} takes less than {:.3g} us",
+                                contenders_[first]->what().name, switches_.gate_seconds * 1e6);
+    }
+  }
+  return field_of(bucket, std::move(entrances));
+}
+
+std::optional<TuneOutcome> ChoiceTuner::stop_at_gate(Field& field, const ProblemValues& bucket,
+                                                     TuneOptions options, const TuneOptions* alone,
+                                                     bool for_launch) {
+  std::optional<Field> first = gated(field, bucket);
+  if (!first) return {};
+  // If the gate does not act, the first kernel has had its part of the time.
+  if (const double all = options.max_seconds.value_or(0); all > 0)
+    options.max_seconds =
+        std::max(all / static_cast<double>(count_kernels(field) + 1), kLeastSeconds);
+  std::optional<TuneOutcome> outcome;
+  try {
+    outcome = measure(*first, bucket, options, alone, for_launch);
+  } catch (const NoneUsable&) {
+    return {};
+  } catch (const OutOfMemory&) {
+    return {};
+  }
+  TuneResult& result = outcome->result;
+  const Candidate& winner = result.winner();
+  if (outcome->ending != Ending::winner || winner.status != CandidateStatus::measured ||
+      winner.seconds >= switches_.gate_seconds)
+    return {};
+  const std::string text = format(
+      "the gate has acted: {} takes {:.3g} us, less than {:.3g} us, so no other candidate was "
+      "tried",
+      result.describe(winner), winner.seconds * 1e6, switches_.gate_seconds * 1e6);
+  engine_.log(LogLevel::info, format("choice {} for {}: {}", choice_.name,
+                                     choice_.operation.describe_problem(bucket), text));
+  result.warnings.push_back(text);
+  field = std::move(*first);
+  return outcome;
+}
+
+TuneOutcome ChoiceTuner::measure(Field& field, const ProblemValues& bucket, TuneOptions options,
+                                 const TuneOptions* alone, bool for_launch) {
   const auto start = Clock::now();
-  const double all = options.max_seconds.value_or(0);
   const auto recall = workshop_.records().recall(field.subject, bucket, options, for_launch);
   if (!workshop_.may_measure(for_launch)) {
     if (recall) return {recall->result};
     throw UserError(format("choice {} for {}: there is no record, and this mode does not tune",
                            choice_.name, choice_.operation.describe_problem(bucket)));
   }
+  // Where more is on record than the first candidate, the gate did not act.
+  if (options.retune || !recall || !recall->same_space)
+    if (auto first = stop_at_gate(field, bucket, options, alone, for_launch)) return *first;
+  leave_rest(options, start);
+  const auto share_began = Clock::now();
   Parts parts = no_parts();
   if (!for_launch || !recall || !answers(*recall, options, for_launch)) {
+    const double all = options.max_seconds.value_or(0);
     TuneOptions part = alone ? *alone : options;
     if (all > 0) part.max_seconds = all * kShareAlone;
     parts = tune_alone_each(field, bucket, alone || all > 0 ? &part : nullptr, for_launch);
     // What is on record was measured with another config of a kernel.
     if (recall && parts.changed) options.retune = true;
   }
-  leave_rest(options, start);
+  tell_of_first_answers(field);
+  leave_rest(options, share_began);
   const auto maker = this->maker(field, bucket, options, parts);
   return tune_alone(workshop_, *maker, options, for_launch);
 }
@@ -300,6 +380,7 @@ ChoiceTuner::Agreed ChoiceTuner::tune_in_common(Field common, const ProblemValue
   // records may differ.
   Parts parts = tune_alone_each(field, bucket, &part, for_launch);
   compare_kernels(field, parts, options);
+  tell_of_first_answers(field);
   decision.kernels = parts.kernels;
   if (switches_.forced)
     for (const CannotRun& failed : parts.failed)

@@ -61,10 +61,14 @@ class ChoiceTuner {
   /// Tunes an only candidate that is a kernel, and says whether it is one: it has been verified by
   /// its own tuning then, and an empty problem has nothing to time.
   bool tuned_by_itself(const Field& field, const ProblemValues& bucket, const TuneOptions* alone);
-  /// First what is tuned by itself, then all candidates in one search, with one final.
+  /// First what is tuned by itself, then all candidates in one search, with one final. Where the
+  /// gate acts, `field` is the gated one from then on.
   /// @param alone options of the former; null: as launches do
-  TuneOutcome measure(const Field& field, const ProblemValues& bucket, TuneOptions options,
+  TuneOutcome measure(Field& field, const ProblemValues& bucket, TuneOptions options,
                       const TuneOptions* alone, bool for_launch);
+
+  /// The field with the first candidate alone, where there is a gate that may leave out others.
+  std::optional<Field> gated(const Field& field, Span bucket) const;
 
   struct Agreed {
     Decision decision;
@@ -85,12 +89,19 @@ class ChoiceTuner {
     bool empty = false;  ///< a kernel launches nothing
   };
   Parts no_parts() const;
+  std::size_t count_kernels(const Field& field) const;
+  void tell_of_first_answers(const Field& field) const;
+  /// @param options with a time limit for all kernels together
   Parts tune_alone_each(const Field& field, const ProblemValues& bucket, const TuneOptions* options,
                         bool for_launch);
   /// Fails the kernels that ranks would launch with different configs: defaults may depend on the
   /// device. Finds whether `empty` holds on all ranks. A collective where there is a kernel.
   void compare_kernels(const Field& field, Parts& parts, const TuneOptions& options);
   bool is_only_kernel(const Field& field) const;
+  /// The outcome for the first candidate alone, if the gate acts. Then `field` is the gated one.
+  std::optional<TuneOutcome> stop_at_gate(Field& field, const ProblemValues& bucket,
+                                          TuneOptions options, const TuneOptions* alone,
+                                          bool for_launch);
   std::unique_ptr<ChoiceMaker> maker(const Field& field, const ProblemValues& bucket,
                                      const TuneOptions& options, const Parts& parts);
   WatchedBench::Alone alone(const TuneOptions& options);

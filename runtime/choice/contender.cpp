@@ -45,6 +45,10 @@ class CallableCall final : public ChoiceCall {
   const WorkspaceSize size_;
 };
 
+/// Knobs of a callable have at most this many configs: all of them are listed for each problem,
+/// also by a launch, and tried.
+constexpr double kMostKnobConfigs = 10'000;
+
 class Callable final : public Contender {
  public:
   Callable(const DeviceInfo& device, const detail::AlternativeDescription& what,
@@ -61,6 +65,14 @@ class Callable final : public Contender {
     if (std::string why = unsupported(problem, device_); !why.empty()) return {{}, std::move(why)};
     Entrance entrance;
     const DynamicSpace& knobs = what().knobs;
+    double configs = 1;
+    for (const Parameter& knob : knobs.parameters())
+      configs *= static_cast<double>(knob.values_on(device_.target.kind).size());
+    if (configs > kMostKnobConfigs)
+      return {{},
+              format("its knobs have {:.3g} configs, constraints not counted, and {:.0f} are the "
+                     "most that a callable may have: tune it as a kiln::Function",
+                     configs, kMostKnobConfigs)};
     const Values& first = knobs.default_config(device_.target);
     const auto add = [&](const Values& config) {
       if (!knobs.violated(config, problem, device_.limits)) entrance.candidates.push_back(config);

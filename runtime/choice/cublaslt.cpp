@@ -1,6 +1,7 @@
 #include "runtime/choice/cublaslt.hpp"
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -281,18 +282,28 @@ class Cublaslt final : public Contender {
     const auto product = this->product(problem, why);
     if (!product) return {{}, std::move(why)};
     device_->within([&] {
+      bool first = true;
       for (const auto& found : product->heuristic(gemm().top, gemm().workspace)) {
-        // An algorithm that its public attributes do not restore could not be read from a record.
+        // An algorithm without a description could not be read from a record.
         const auto description = product->describe(found);
-        const auto algo = description ? product->algo(*description) : std::nullopt;
-        if (algo && fits(product->check(*algo)) &&
-            std::ranges::find(entrance.candidates, *description) == entrance.candidates.end())
-          entrance.candidates.push_back(*description);
+        if (description &&
+            (restores(*product, *description) || keep(*product, found, *description))) {
+          if (std::ranges::find(entrance.candidates, *description) == entrance.candidates.end())
+            entrance.candidates.push_back(*description);
+        } else if (first) {
+          entrance.why_not_first =
+              format("the first answer of cuBLASLt {} for {} is not tried: {}",
+                     session()->library->version, operation_.describe_problem(problem),
+                     description ? "the library's own check refuses it, or it needs more workspace"
+                                 : "the library does not tell its public attributes");
+        }
+        first = false;
       }
     });
     if (entrance.candidates.empty())
-      entrance.why_not = format("cuBLASLt {} has no algorithm for {}", session()->library->version,
-                                operation_.describe_problem(problem));
+      entrance.why_not = format("cuBLASLt {} has no algorithm for {}{}{}",
+                                session()->library->version, operation_.describe_problem(problem),
+                                entrance.why_not_first.empty() ? "" : ": ", entrance.why_not_first);
     return entrance;
   }
 
@@ -305,6 +316,9 @@ class Cublaslt final : public Contender {
     std::optional<std::size_t> bytes;
     device_->within([&] {
       algo = product->algo(candidate);
+      if (algo) bytes = product->check(*algo);
+      if (fits(bytes)) return;
+      algo = kept(candidate);
       if (algo) bytes = product->check(*algo);
     });
     if (!algo || !fits(bytes))
@@ -319,14 +333,29 @@ class Cublaslt final : public Contender {
   bool fits(const std::optional<std::size_t>& bytes) const {
     return bytes && *bytes <= gemm().workspace;
   }
+  bool restores(const Product& product, const Values& description) const {
+    const auto algo = product.algo(description);
+    return algo && fits(product.check(*algo));
+  }
+
+  /// An answer that its public attributes do not restore can be launched all the same, as it is.
+  /// False: it cannot.
+  bool keep(const Product& product, const cublaslt::Algo& answer, const Values& description) {
+    if (!fits(product.check(answer))) return false;
+    const std::lock_guard lock(mutex_);
+    answers_[description] = answer;
+    return true;
+  }
+  std::optional<cublaslt::Algo> kept(Span description) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = answers_.find(Values(description.begin(), description.end()));
+    if (found == answers_.end()) return {};
+    return found->second;
+  }
 
   /// Null: `why`. @throws EnvironmentError where the library cannot make it just now
   std::shared_ptr<const Product> product(Span problem, std::string& why) const {
-    const Session* const session = this->session();
-    if (!session) {
-      why = reason_;
-      return nullptr;
-    }
+    if (!session(&why)) return nullptr;
     const MatrixProduct p = gemm().product(problem);
     if (p.m < 1 || p.n < 1 || p.k < 1 || p.batch < 1) {
       why = "the product is empty";
@@ -337,30 +366,35 @@ class Cublaslt final : public Contender {
     return made;
   }
 
-  /// Opened when it is first needed; null: `reason_` says why there is none.
-  const Session* session() const {
-    std::call_once(opened_, [&] {
+  /// Opened when it is first needed; null: `reason` says why there is none. What the library fails
+  /// with just now is tried again the next time.
+  const Session* session(std::string* reason = nullptr) const {
+    const std::lock_guard lock(mutex_);
+    std::string passing;
+    if (!session_ && lasting_reason_.empty()) {
       if (device_->info().target.kind != Target::Kind::cuda) {
-        reason_ = "cuBLASLt runs on CUDA devices only";
-        return;
-      }
-      const cublaslt::Probe probe = cublaslt::open();
-      reason_ = probe.reason;
-      if (probe.library) try {
+        lasting_reason_ = "cuBLASLt runs on CUDA devices only";
+      } else if (const cublaslt::Probe probe = cublaslt::open(); !probe.library) {
+        lasting_reason_ = probe.reason;
+      } else {
+        try {
           session_ = std::make_shared<const Session>(probe.library, device_);
         } catch (const EnvironmentError& error) {
-          reason_ = error.what();
+          passing = error.what();
         }
-    });
+      }
+    }
+    if (reason) *reason = passing.empty() ? lasting_reason_ : passing;
     return session_.get();
   }
 
   const std::shared_ptr<Device> device_;
   const KernelDefinition& operation_;
   Workspaces& workspaces_;
-  mutable std::once_flag opened_;
+  mutable std::mutex mutex_;
   mutable std::shared_ptr<const Session> session_;
-  mutable std::string reason_;
+  mutable std::string lasting_reason_;        ///< why there will be none
+  std::map<Values, cublaslt::Algo> answers_;  ///< keep(); by description
 };
 
 }  // namespace

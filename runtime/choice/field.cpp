@@ -24,7 +24,7 @@ std::int64_t id_of(const Contender& contender) {
 }
 
 /// What a measurement depends on besides the parameters and the problem.
-std::string version_of(const detail::ChoiceDescription& choice,
+std::string version_of(const detail::ChoiceDescription& choice, const Switches& switches,
                        std::span<const std::unique_ptr<Contender>> contenders,
                        std::span<const Entrance> entrances) {
   const KernelDefinition& o = choice.operation;
@@ -39,6 +39,7 @@ std::string version_of(const detail::ChoiceDescription& choice,
     if (const std::string& identity = entrances[i].identity; !identity.empty())
       text += format(" ({})", identity);
   }
+  if (switches.gate_seconds > 0) text += format("; gate at {} s", switches.gate_seconds);
   return text;
 }
 
@@ -47,7 +48,10 @@ std::vector<LeftOut> left_out(const detail::ChoiceDescription& choice, const Swi
                               std::span<const Entrance> entrances) {
   std::vector<LeftOut> all;
   for (std::size_t i = 0, on = 0; i < choice.alternatives.size(); ++i) {
-    const std::string& why = switches.on[i] ? entrances[on++].why_not : switches.why_not[i];
+    const Entrance* const entrance = switches.on[i] ? &entrances[on++] : nullptr;
+    const std::string& why = !entrance                   ? switches.why_not[i]
+                             : entrance->why_not.empty() ? entrance->why_not_first
+                                                         : entrance->why_not;
     if (!why.empty()) all.push_back({choice.alternatives[i].name, why});
   }
   return all;
@@ -98,7 +102,7 @@ Field make_field(const detail::ChoiceDescription& choice, const Switches& switch
   subject.name = choice.name;
   subject.of_a_choice = true;
   subject.left_out = left_out(choice, switches, entrances);
-  subject.version = version_of(choice, contenders, entrances);
+  subject.version = version_of(choice, switches, contenders, entrances);
   subject.deterministic = deterministic;
   subject.problem_fields = choice.operation.problem_fields;
   for (std::size_t i = 0; i < contenders.size(); ++i)

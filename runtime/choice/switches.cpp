@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <string_view>
 
 #include "kiln/detail/environment.hpp"
@@ -47,11 +48,13 @@ class Reader {
     switches_.why_not.resize(choice.alternatives.size());
   }
 
-  Switches read() {
+  Switches read(bool deterministic) {
     const Names backends = backends_asked_for();
     apply(backends);
     apply_numerics();
     apply_choose();
+    if (deterministic) stay_in_one_class();
+    read_gate();
     if (std::ranges::count(switches_.on, true) > 0) return switches_;
     std::string reasons;
     for (std::size_t i = 0; i < switches_.on.size(); ++i)
@@ -113,6 +116,40 @@ class Reader {
       if (i != chosen) leave_out(i, format("{} is {}", from, name));
   }
 
+  /// The class of the first alternative that is on. Without one, no other gives the same results.
+  void stay_in_one_class() {
+    const auto first =
+        static_cast<std::size_t>(std::ranges::find(switches_.on, true) - switches_.on.begin());
+    for (std::size_t i = first + 1; i < switches_.on.size(); ++i) {
+      const detail::AlternativeDescription& base = choice_.alternatives[first];
+      const std::string& of = choice_.alternatives[i].numerics;
+      if (base.numerics.empty() || of != base.numerics)
+        leave_out(i, base.numerics.empty()
+                         ? format("the runtime is deterministic, and {}, the first alternative, "
+                                  "states no numerics class",
+                                  base.name)
+                         : format("the runtime is deterministic, and its numerics class is {}, not "
+                                  "{} as that of {}",
+                                  of.empty() ? "unknown" : of, base.numerics, base.name));
+    }
+  }
+
+  void read_gate() {
+    const ChoiceGate& gate = options_.gate;
+    for (const double value : {gate.seconds, gate.share, gate.step_seconds})
+      if (!(value >= 0) || std::isinf(value))
+        throw UserError(
+            format("choice {}: ChoiceOptions::gate holds {}, which must be finite and "
+                   "not negative",
+                   choice_.name, value));
+    if ((gate.share > 0) != (gate.step_seconds > 0))
+      throw UserError(
+          format("choice {}: ChoiceOptions::gate has a share of {} of a step of {} "
+                 "seconds: both are needed, or none",
+                 choice_.name, gate.share, gate.step_seconds));
+    switches_.gate_seconds = std::max(gate.seconds, gate.share * gate.step_seconds);
+  }
+
   void leave_out(std::size_t i, std::string why) {
     if (switches_.on[i]) switches_.why_not[i] = std::move(why);
     switches_.on[i] = false;
@@ -139,8 +176,9 @@ class Reader {
 
 }  // namespace
 
-Switches read_switches(const detail::ChoiceDescription& choice, const ChoiceOptions& options) {
-  return Reader(choice, options).read();
+Switches read_switches(const detail::ChoiceDescription& choice, const ChoiceOptions& options,
+                       bool deterministic) {
+  return Reader(choice, options).read(deterministic);
 }
 
 }  // namespace kiln::runtime

@@ -13,10 +13,14 @@ struct Switches {
   std::vector<std::string> why_not;
   bool forced = false;
   std::string forced_by;  ///< `KILN_CHOOSE_GEMM`; empty: the options
+  /// Where the first candidate takes less, no other alternative is tried; 0: no gate.
+  double gate_seconds = 0;
 };
 
-/// @throws UserError on a name that no alternative has, with those that there are, and where
-/// nothing is left, with the reasons
-Switches read_switches(const detail::ChoiceDescription& choice, const ChoiceOptions& options);
+/// @param deterministic only one numerics class is let in
+/// @throws UserError on a name that no alternative has, with those that there are; where nothing is
+/// left, with the reasons; on a gate without sense
+Switches read_switches(const detail::ChoiceDescription& choice, const ChoiceOptions& options,
+                       bool deterministic);
 
 }  // namespace kiln::runtime

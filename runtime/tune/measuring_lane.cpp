@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "kiln/detail/format.hpp"
+#include "kiln/detail/function_core.hpp"
 #include "runtime/device/spare_memory.hpp"
 #include "runtime/measure/race.hpp"
 #include "runtime/support/infinity.hpp"
@@ -24,6 +25,9 @@ constexpr std::size_t kKept = 16;
 constexpr double kHostSampleSeconds = 2e-4;
 /// On a CPU that others use as well, a longer time tells more than more samples.
 constexpr double kHostFinalSeconds = 3, kHostLeastFinalSeconds = 0.8;
+/// Verifications of a choice's winner after it was timed: they find one that is wrong in every
+/// third call, whichever call is the next.
+constexpr int kLooksAtWinner = 3;
 constexpr const char* kNoTimeLeft = "the budget ended before it was timed";
 
 CandidateResources resources_of(const Trial& trial) {
@@ -338,6 +342,8 @@ std::optional<std::size_t> MeasuringLane::hold_finals(std::span<const std::size_
   options.deadline = deadline;
   LoggedSpan span(trace_, "finals");
   finals_begun_ = true;
+  finalists_.clear();
+  for (const Contestant& c : finalists) finalists_.push_back(c.candidate);
   progress_(Phase::finals, 0, finalists.size());
   const FinalsResult final = guarded(finalists, [&] {
     return finals(bench_, finalists, options, [this] {
@@ -389,6 +395,32 @@ std::optional<std::size_t> MeasuringLane::hold_finals(std::span<const std::size_
   result_.time_seconds += span.end(format("{} candidates", finalists.size()));
   if (!finalists[final.winner].failure.empty()) return {};
   return finalists[final.winner].candidate;
+}
+
+bool MeasuringLane::still_right(std::size_t winner, const TimeLimit& deadline) {
+  const detail::Tunable subject = maker_.subject();
+  const detail::FunctionDescription* const function = subject.function();
+  if (!function || !function->of_a_choice || result_.end == SearchEnd::stopped) return true;
+  if (!verify_again(winner, kLooksAtWinner, deadline)) return false;
+  for (const std::size_t i : finalists_)
+    if (i != winner && candidates_[i].status == CandidateStatus::measured && !deadline.passed())
+      verify_again(i, 1, deadline);
+  return true;
+}
+
+/// False: it is rejected.
+bool MeasuringLane::verify_again(std::size_t candidate, int times, const TimeLimit& deadline) {
+  const auto contestant = enter(candidate, deadline);
+  bool right = contestant.has_value();
+  for (int i = 0; i < times && right; ++i) right = verify(*contestant);
+  Candidate& c = candidates_[candidate];
+  if (c.status == CandidateStatus::measured) return true;  // only time or memory was missing
+  if (c.status == CandidateStatus::wrong_result)
+    c.reason = "its results were right at first, but wrong after it was timed: " + c.reason;
+  c.samples.clear();
+  loaded_.erase(candidate);
+  keep_the_best();
+  return false;
 }
 
 /// A candidate that is not loaded any more, or is known from an earlier run, is loaded again.

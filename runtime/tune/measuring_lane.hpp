@@ -53,6 +53,12 @@ class MeasuringLane {
   std::optional<std::size_t> hold_finals(std::span<const std::size_t> leading,
                                          std::span<const std::size_t> others,
                                          const TimeLimit& deadline);
+  /// Alternatives of a choice may be right when they are verified, and wrong in later calls: the
+  /// winner, and as long as there is time the other finalists, are verified again, and rejected if
+  /// they are wrong now. Returns whether the winner can still be used. (A function's bench looks at
+  /// results while it times.)
+  bool still_right(std::size_t winner, const TimeLimit& deadline);
+
   /// Whether the stop token has ended finals before they were decided.
   bool finals_were_stopped() const noexcept { return finals_stopped_; }
   bool finals_have_begun() const noexcept { return finals_begun_; }
@@ -63,6 +69,7 @@ class MeasuringLane {
  private:
   std::optional<Contestant> load(std::size_t index, const Build& build);
   bool verify(const Contestant& contestant);
+  bool verify_again(std::size_t candidate, int times, const TimeLimit& deadline);
   void time(std::vector<Contestant>& contestants, const TimeLimit& deadline);
   /// Removes the contestants that failed while they were timed, and rejects them. True if any.
   bool drop_failed(std::vector<Contestant>& contestants);
@@ -92,7 +99,7 @@ class MeasuringLane {
   Progress progress_;
   std::map<std::size_t, Contestant> loaded_;  ///< the default and the best, by candidate
   std::optional<std::size_t> leader_;
-  std::vector<std::size_t> postponed_;
+  std::vector<std::size_t> postponed_, finalists_;
   bool finals_begun_ = false, finals_stopped_ = false;
 };
 

@@ -13,6 +13,7 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/function_core.hpp"
 #include "kiln/detail/key_builder.hpp"
+#include "runtime/support/infinity.hpp"
 #include "runtime/tune/candidates.hpp"
 #include "runtime/tune/result_json.hpp"
 
@@ -130,6 +131,27 @@ bool same_launch(const json& j, const Candidate& c, const Tunable& subject,
   if (subject.space().violated(c.config, problem, limits)) return false;
   const auto plan = subject.plan(c.config, problem, limits);
   return !plan || is_plan(j.at("launch"), *plan);
+}
+
+/// A choice's default or winner has gone, such as an algorithm with its library's version. What
+/// else was measured is a start for the next search. False: there is nothing.
+bool keep_what_holds(TuneResult& result, const Values& base) {
+  std::vector<Candidate>& all = result.candidates;
+  const auto seconds = [](const Candidate& c) {
+    return c.status == CandidateStatus::measured ? c.seconds : kInfinity;
+  };
+  if (std::ranges::none_of(all, [&](const Candidate& c) { return seconds(c) < kInfinity; }))
+    return false;
+  auto found = std::ranges::find(all, base, &Candidate::config);
+  if (found == all.end()) {
+    Candidate untried;
+    untried.config = base;
+    found = all.insert(all.begin(), std::move(untried));
+  }
+  result.default_index = static_cast<std::size_t>(found - all.begin());
+  result.winner_index =
+      static_cast<std::size_t>(std::ranges::min_element(all, {}, seconds) - all.begin());
+  return true;
 }
 
 /// What was tried of today's space, or of what the author lists today.
@@ -296,10 +318,12 @@ std::optional<Recall> recall_from(const json& record, const Tunable& subject,
   TuneResult found = read(record, subject.problem_fields());
   Recall recall{empty_result(subject, problem, device)};
   TuneResult& result = recall.result;
+  const Values base = subject.default_config(problem, device.target, device.limits);
+  const bool same_default = found.default_candidate().config == base;
+  const bool of_a_choice = subject.function() && subject.function()->of_a_choice;
   if (found.kernel != result.kernel || found.types != result.types ||
       found.problem != result.problem || found.parameters != result.parameters ||
-      found.default_candidate().config !=
-          subject.default_config(problem, device.target, device.limits))
+      (!same_default && !of_a_choice))
     return {};
   bool default_found = false, winner_found = false;
   for (std::size_t i = 0; i < found.candidates.size(); ++i) {
@@ -307,7 +331,7 @@ std::optional<Recall> recall_from(const json& record, const Tunable& subject,
     if (!in_space(subject.space(), c.config) ||
         !same_launch(record.at("candidates").at(i), c, subject, problem, device.limits))
       continue;
-    if (i == found.default_index) {
+    if (c.config == base) {
       result.default_index = result.candidates.size();
       default_found = true;
     }
@@ -317,15 +341,16 @@ std::optional<Recall> recall_from(const json& record, const Tunable& subject,
     }
     result.candidates.push_back(std::move(c));
   }
-  if (!default_found || !winner_found) return {};
-  result.complete = found.complete;
+  const bool holds = same_default && default_found && winner_found;
+  if (!holds && !(of_a_choice && keep_what_holds(result, base))) return {};
+  result.complete = holds && found.complete;
   result.strategy = std::move(found.strategy);
   result.end = found.end;
   result.space = std::move(found.space);
   result.from_store = true;
   result.versions = std::move(found.versions);
   json space = describe_space(subject, problem, device);
-  recall.same_space = record.at("space") == space;
+  recall.same_space = holds && record.at("space") == space;
   cache::discard(space);
   const json& measured = record.at("measured");
   recall.policy = {measured.at("cold_cache"), measured.at("overlap_launches"),

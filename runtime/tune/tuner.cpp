@@ -64,7 +64,8 @@ class TuningRun {
       const AtEnd at_end{*this};
       maker_.when_overdue([this](const Overdue& late) { note_overdue(late); });
       search();
-      hold_finals();
+      do hold_finals();
+      while (winner_is_wrong());
     } catch (const BenchLost& lost) {
       if (!candidates_.decide()) throw;
       end_early(lost.what());
@@ -391,6 +392,13 @@ class TuningRun {
     // The pick is the best so far; the next run holds the finals again.
     result_.end = SearchEnd::stopped;
     result_.complete = false;
+  }
+
+  bool winner_is_wrong() {
+    const auto winner = winner_ ? winner_ : candidates_.decide();
+    if (!winner || lane_->still_right(*winner, {max_seconds_, start_})) return false;
+    winner_.reset();
+    return true;
   }
 
   void conclude() {

@@ -10,6 +10,7 @@
 #include "runtime/support/time_limit.hpp"
 #include "runtime/support/trace.hpp"
 #include "runtime/tune/best_guess.hpp"
+#include "runtime/tune/candidates.hpp"
 #include "runtime/tune/tuner.hpp"
 
 namespace kiln::runtime {
@@ -165,8 +166,9 @@ class Session {
     context.save = [&](const TuneResult& unfinished) {
       if (!has_winner(unfinished)) return;
       save(completed(unfinished), Of::interim);
+      saved_ = true;
     };
-    TuneOutcome outcome = tune_counted(left, context);
+    TuneOutcome outcome = tune_or_take_back(left, context);
     TuneResult& result = outcome.result;
     if (!has_winner(result) && known_) {  // stopped too early
       TuneResult stays = known_->result;
@@ -189,6 +191,16 @@ class Session {
     workshop_.count_tuned();
     tell(result);
     return outcome;
+  }
+
+  /// What was saved on the way may turn out to be wrong later, and then answers no launch.
+  TuneOutcome tune_or_take_back(const TuneOptions& options, TuneContext& context) try {
+    return tune_counted(options, context);
+  } catch (const NoneUsable& none) {
+    if (saved_)
+      workshop_.records().remember(key_, subject_, none.result(), versions_, policy_of(options_),
+                                   faulted_);
+    throw;
   }
 
   TuneOutcome tune_counted(const TuneOptions& options, TuneContext& context) {
@@ -267,6 +279,7 @@ class Session {
   std::optional<Recall> known_;
   bool left_ = false;              ///< a process died while it tuned this problem
   bool faulted_ = false;           ///< it died, or lost its device, now or in an earlier tuning
+  bool saved_ = false;             ///< this search has put what it had found on record
   Key key_;                        ///< of the source as it was before the search
   std::vector<Version> versions_;  ///< likewise
 };

@@ -16,7 +16,7 @@ constexpr std::int32_t kId = 66;
 FakeCublaslt script;
 
 struct Algo {
-  std::uint64_t mark, id, tile, rest[5];
+  std::uint64_t mark, id, tile, whole, rest[4];
 };
 static_assert(sizeof(Algo) == 64);
 struct Result {
@@ -43,7 +43,7 @@ struct Preference {
 const FakeAlgorithm* known(const Algo& algo) {
   if (algo.mark != kMark || algo.id != kId) return nullptr;
   const auto found = std::ranges::find(script.algorithms, algo.tile, &FakeAlgorithm::tile);
-  return found == script.algorithms.end() ? nullptr : &*found;
+  return found == script.algorithms.end() || (found->hidden && !algo.whole) ? nullptr : &*found;
 }
 
 float at(const float* matrix, const Layout& layout, bool transposed, std::int64_t row,
@@ -137,17 +137,18 @@ int cublasLtMatmulAlgoGetHeuristic(void*, Desc*, Layout*, Layout*, Layout*, Layo
   for (const FakeAlgorithm& algorithm : script.algorithms)
     if (*returned < requested && algorithm.workspace <= preference->workspace)
       results[(*returned)++] =
-          Result{{kMark, kId, algorithm.tile, {}}, algorithm.workspace, kSuccess, 1, {}};
+          Result{{kMark, kId, algorithm.tile, 1, {}}, algorithm.workspace, kSuccess, 1, {}};
   return *returned > 0 ? kSuccess : kNotSupported;
 }
 int cublasLtMatmulAlgoInit(void*, int, int, int, int, int, int, int id, Algo* algo) {
   if (id != kId) return kInvalid;
-  *algo = Algo{kMark, kId, 0, {}};
+  *algo = Algo{kMark, kId, 0, 0, {}};
   return kSuccess;
 }
 int cublasLtMatmulAlgoConfigGetAttribute(const Algo* algo, int attribute, void* value,
                                          std::size_t bytes, std::size_t* written) {
   if (bytes != (attribute >= 7 ? 2u : 4u)) return kInvalid;
+  if (const FakeAlgorithm* asked = known(*algo); asked && asked->unreadable) return kNotSupported;
   const auto found = static_cast<std::uint32_t>(attribute == 0   ? algo->id
                                                 : attribute == 1 ? algo->tile
                                                                  : 0);

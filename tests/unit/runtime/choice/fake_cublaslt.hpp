@@ -12,6 +12,8 @@ namespace kiln::test {
 struct FakeAlgorithm {
   std::uint32_t tile = 0;
   std::size_t workspace = 0;
+  bool hidden = false;      ///< its public attributes do not restore it
+  bool unreadable = false;  ///< the library does not tell them
 };
 
 struct FakeCublaslt {

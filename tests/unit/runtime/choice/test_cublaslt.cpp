@@ -98,6 +98,61 @@ TEST_CASE("cuBLASLt that is absent, too old or refuses is a reason", "[choice][c
   CHECK(process.fake->descriptors == 0);
 }
 
+TEST_CASE("cuBLASLt that could not be opened just now is opened later", "[choice][cublaslt]") {
+  Directory directory;
+  Multiplier process(directory.path());
+  const auto f = tuned(process.runtime(), process.choice());
+  process.fake->create_status = 3;
+  CHECK(f.alternatives(kSmall)[0].why_not == "cublasLtCreate failed with status 3");
+  f.prepare(kSmall);
+  CHECK(f.chosen(kSmall).name == "mine");
+  process.fake->create_status = 0;
+  CHECK(f.alternatives(kSmall)[0].why_not.empty());
+  f.tune(kSmall);
+  CHECK(f.chosen(kSmall).name == "cublaslt");
+}
+
+TEST_CASE("an answer that its attributes do not restore is tried and launched as it is",
+          "[choice][cublaslt]") {
+  Directory directory;
+  Multiplier process(directory.path());
+  process.fake->algorithms = {{20, 0, true}, {15, 0}};
+  process.seconds = {{20, 1e-3}, {15, 1.5e-3}};
+  const auto f = tuned(process.runtime(), process.choice());
+  const TuneResult result = f.tune(kSmall);
+  CHECK(result.describe(result.default_candidate()).find("cublaslt.tile=20") != std::string::npos);
+  CHECK(result.default_candidate().status == CandidateStatus::measured);
+  CHECK(f.chosen(kSmall).text.find("tile=20") != std::string::npos);
+  CHECK(result.left_out.empty());
+  Matrices matrices;
+  matrices.launch(f, kSmall);
+  // The next process is given the same answer, so that its record holds.
+  process.matmuls = 0;
+  CHECK(tuned(process.runtime(), process.choice()).chosen(kSmall).text.find("tile=20") !=
+        std::string::npos);
+  CHECK(process.matmuls == 0);
+}
+
+TEST_CASE("a first answer that cannot be tried is told of", "[choice][cublaslt]") {
+  Directory directory;
+  Multiplier process(directory.path());
+  std::string log;
+  process.options.log = [&](LogLevel, std::string_view text) { log += std::string(text) + "\n"; };
+  process.fake->algorithms = {{20, 0, false, true}, {15, 0}};
+  const auto f = tuned(process.runtime(), process.choice());
+  const TuneResult result = f.tune(kSmall);
+  CHECK(result.describe(result.default_candidate()).find("cublaslt.tile=15") != std::string::npos);
+  REQUIRE(result.left_out.size() == 1);
+  CHECK(result.left_out[0].name == "cublaslt");
+  CHECK_THAT(result.left_out[0].why, Catch::Contains("the first answer of cuBLASLt 130000") &&
+                                         Catch::Contains("does not tell its public attributes"));
+  CHECK(log.find(result.left_out[0].why) != std::string::npos);
+  CHECK(f.alternatives(kSmall)[0].why_not.empty());
+  // Others than the first may be dropped without a word.
+  process.fake->algorithms = {{15, 0}, {20, 0, false, true}};
+  CHECK(tuned(process.runtime(), process.choice()).tune(kSmall).left_out.empty());
+}
+
 TEST_CASE("an empty product is none of cuBLASLt's", "[choice][cublaslt]") {
   Directory directory;
   Multiplier process(directory.path());
