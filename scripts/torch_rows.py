@@ -150,14 +150,40 @@ def by_rows(y):
     return quantized(y.float(), y.float().abs().amax(-1, keepdim=True))
 
 
+def as_one(x):
+    q, scale = quantized(x.float(), x.float().abs().amax())
+    return q, scale.reshape(1)
+
+
+def prepare_residual_fp8(quantize):
+    def prepare(p, dtype):
+        shape = (p["rows"], p["hidden"])
+        copies = copies_of(4 * torch.empty((), dtype=dtype).element_size() * shape[0] * shape[1])
+        x, residual = (random(copies, *shape, dtype=dtype) for _ in range(2))
+        weight = torch.randn(shape[1], device="cuda", dtype=dtype)
+        outs = [[torch.empty_like(out) for out in quantize(rms_norm(x[0], weight))] for _ in range(copies)]
+
+        @torch.compile(dynamic=False)
+        def norm(x, residual, outs):
+            residual.add_(x)
+            for out, result in zip(outs, quantize(rms_norm(residual, weight))):
+                out.copy_(result)
+
+        return lambda i: norm(x[i], residual[i], outs[i]), copies
+
+    return prepare
+
+
 # The results for a row, weights and biases, by kernel.
 OF_ROWS = {
     "rmsnorm": lambda x, w, b: (rms_norm(x, w).to(x.dtype),),
     "rmsnorm_fp8": lambda x, w, b: by_rows(rms_norm(x, w)),
+    "rmsnorm_fp8_blocks": lambda x, w, b: by_blocks(rms_norm(x, w)),
     "layernorm": lambda x, w, b: (torch.nn.functional.layer_norm(x, x.shape[1:], w, b, 1e-5),),
     "softmax": lambda x, w, b: (torch.softmax(x.float(), -1).to(x.dtype),),
     "quantize_rows": lambda x, w, b: by_rows(x),
     "quantize_blocks": lambda x, w, b: by_blocks(x),
+    "quantize_tensor_dynamic": lambda x, w, b: as_one(x),
     "silu_mul": lambda x, w, b: ((torch.nn.functional.silu(x[:, :x.shape[1] // 2].float()) *
                                   x[:, x.shape[1] // 2:]).to(x.dtype),),
 }
@@ -212,7 +238,8 @@ def prepare_rope(p, dtype):
 
 
 LAYERS = {"rope_paged": prepare_rope, "gemm_gated_silu": prepare_gated, "gemm_gated_silu_fp8_blocks": prepare_gated_fp8,
-          "rmsnorm_residual": prepare_norm_residual}
+          "rmsnorm_residual": prepare_norm_residual, "rmsnorm_residual_fp8": prepare_residual_fp8(by_rows),
+          "rmsnorm_residual_fp8_blocks": prepare_residual_fp8(by_blocks)}
 
 
 def main(*paths):

@@ -208,6 +208,16 @@ void add_rows(Registry& registry) {
                       [](auto t) { return templates::rmsnorm_residual_base<decltype(t)>(); }));
   registry.add(family("rmsnorm_fp8", "q[r][h] = e4m3(rmsnorm(x)[r][h] / scales[r])",
                       [](auto t) { return templates::rmsnorm_fp8_base<decltype(t)>(); }));
+  registry.add(family("rmsnorm_fp8_blocks", "q[r][h] = e4m3(rmsnorm(x)[r][h] / scales[h / 128][r])",
+                      [](auto t) { return templates::rmsnorm_fp8_blocks_base<decltype(t)>(); }));
+  registry.add(
+      family("rmsnorm_residual_fp8",
+             "residual[r][h] += x[r][h], q[r][h] = e4m3(rmsnorm(residual)[r][h] / scales[r])",
+             [](auto t) { return templates::rmsnorm_residual_fp8_base<decltype(t)>(); }));
+  registry.add(family(
+      "rmsnorm_residual_fp8_blocks",
+      "residual[r][h] += x[r][h], q[r][h] = e4m3(rmsnorm(residual)[r][h] / scales[h / 128][r])",
+      [](auto t) { return templates::rmsnorm_residual_fp8_blocks_base<decltype(t)>(); }));
   registry.add(family(
       "layernorm", "y[r][h] = (x[r][h] - mean(x[r])) * rsqrt(variance(x[r]) + eps) * w[h] + b[h]",
       [](auto t) { return templates::layernorm_base<decltype(t)>(); }));
@@ -221,6 +231,16 @@ void add_rows(Registry& registry) {
                       [](auto t) { return templates::quantize_blocks_base<decltype(t)>(); }));
   registry.add(family("quantize_tensor", "q[r][h] = e4m3(x[r][h] / scale)",
                       [](auto t) { return templates::quantize_tensor_base<decltype(t)>(); }));
+  registry.add(
+      family("quantize_tensor_dynamic", "q[r][h] = e4m3(x[r][h] / scale), scale = max |x| / 448",
+             [](auto t) { return templates::quantize_tensor_dynamic_base<decltype(t)>(); }));
+  registry.add(
+      family("quantize_blocks_masked",
+             "q[g][i][h] = e4m3(x[g][i][h] / scales[g][h / 128][i]), i < counts[g]",
+             [](auto t) { return templates::quantize_blocks_masked_base<decltype(t)>(); }));
+  registry.add(family("quantize_weights",
+                      "q[g][n][k] = e4m3(w[g][n][k] / scales[g][n / 128][k / 128])",
+                      [](auto t) { return templates::quantize_weights_base<decltype(t)>(); }));
 }
 
 /// Tables of floats, and 64-bit positions.

@@ -27,6 +27,12 @@ __device__ inline Fp8Scale fp8_scale_of(float most) {
 #endif
 }
 
+/// fp8_factor(scale) of quantize.hpp: a NaN stays one.
+__device__ inline float fp8_factor_of(float scale) {
+  constexpr float kLeast = 1.17549435e-38f;
+  return 1.0f / (scale < kLeast ? kLeast : scale);
+}
+
 /// e4m3 numbers of `a` (the lower byte) and `b`, rounded to nearest even and saturated.
 #if !defined(KILN_HOST_TARGET) && __CUDA_ARCH__ >= 890
 

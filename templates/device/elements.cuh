@@ -18,6 +18,13 @@ __device__ inline float to_float(float x) { return x; }
 __device__ inline float to_float(__half x) { return __half2float(x); }
 __device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
 
+/// 1 / sqrt(a mean of squares + eps), which counts as 2^-126 at least: zeros times it are zeros,
+/// without an eps, too. A NaN stays one.
+__device__ inline float norm_scale(float square) {
+  constexpr float kLeast = 1.17549435e-38f;
+  return rsqrtf(square < kLeast ? kLeast : square);
+}
+
 /// Rounds to nearest even.
 template <class T>
 __device__ T from_float(float x);

@@ -118,7 +118,8 @@ struct Rotation {
       squares += x[h] * x[h];
     }
     if (weight) {
-      const double scale = 1 / std::sqrt(squares / head_dim + double{eps});
+      constexpr double kLeast = std::numeric_limits<float>::min();  // that of norm_scale
+      const double scale = 1 / std::sqrt(std::max(squares / head_dim + double{eps}, kLeast));
       for (std::size_t h = 0; h < width; ++h) x[h] *= scale * double{static_cast<float>(weight[h])};
     }
     const bool known = position >= 0 && position < max_position;

@@ -11,7 +11,8 @@
 //
 //   rope             q_out = rope(q), k_out = rope(k)
 //   rope_norm        the same of x[h] * rsqrt(mean(x^2) + eps) * weight[h], the mean over head_dim:
-//                    q_weight for heads of q, k_weight for those of k
+//                    q_weight for heads of q, k_weight for those of k. The mean + eps counts as
+//                    2^-126 at least: zeros stay zeros, with an eps of 0, too
 //   rope_paged       q_out = rope(q); rope(k) and v go to the blocks of a cache
 //   rope_norm_paged  both
 //

@@ -318,7 +318,7 @@ __device__ void rotate_packs(Heads heads, Found angles, const RopeUnit& unit, un
         scales[i] += __shfl_xor_sync(0xffffffffu, scales[i], static_cast<int>(other));
 #pragma unroll
     for (int i = 0; i < c.heads; ++i)
-      scales[i] = rsqrtf(__fdividef(scales[i], static_cast<float>(head_dim)) + eps);
+      scales[i] = norm_scale(__fdividef(scales[i], static_cast<float>(head_dim)) + eps);
   }
 
 #pragma unroll
@@ -354,7 +354,7 @@ __device__ void rotate_elements(const RopeHead<T>& head, const Found& angles, co
     if (normed)
       for (int e = lane; e < head_dim; e += lanes)
         squares += to_float(head.from[e]) * to_float(head.from[e]);
-    scale = rsqrtf(sum_over_lanes(squares, unit.lanes) / static_cast<float>(head_dim) + eps);
+    scale = norm_scale(sum_over_lanes(squares, unit.lanes) / static_cast<float>(head_dim) + eps);
   }
   if (!head.to) return;
   const auto value = [&](int e) {

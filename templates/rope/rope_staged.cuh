@@ -126,8 +126,8 @@ __device__ void rotate_staged(const RopeTable<Table, Position>& table, unsigned 
       float scale = 0.0f;
       if constexpr (norm) {
         const float squares = sum_of_squares(packs[0]) + sum_of_squares(packs[1]);
-        scale =
-            rsqrtf(__fdividef(sum_over_lanes(squares, kLanes), static_cast<float>(c.width)) + eps);
+        scale = norm_scale(
+            __fdividef(sum_over_lanes(squares, kLanes), static_cast<float>(c.width)) + eps);
 #pragma unroll
         for (int side = 0; side < 2; ++side)
           weight[side] = weights[begin + h >= heads.q_heads][place.at[side] / N];

@@ -27,24 +27,34 @@ inline Launch row_tiles_launch(const RowConfig& c, const HiddenRows& p) {
       c, std::ceil(1.0 * p.rows / c.kept) * static_cast<double>(column_tiles(c, p.hidden)));
 }
 
+// q and the scales that are computed.
+
+inline void add_scaled_by_rows(const HiddenRows& p, Workload& w) {
+  const auto rows = static_cast<std::size_t>(p.rows);
+  w.output<float8_e4m3>(rows * static_cast<std::size_t>(p.hidden)).output<float>(rows);
+}
+inline void add_scaled_by_blocks(const HiddenRows& p, Workload& w) {
+  const auto rows = static_cast<std::size_t>(p.rows);
+  w.output<float8_e4m3>(rows * static_cast<std::size_t>(p.hidden));
+  w.output<float>(Rows{.rows = static_cast<std::size_t>(scale_blocks(p.hidden)),
+                       .columns = rows,
+                       .leading = static_cast<std::size_t>(scale_leading(p.rows))});
+}
+
 // Workloads of each way to scale, with `kRead` elements of x for each of q.
 
 template <class T, int kRead>
 void rows_workload(const HiddenRows& p, Workload& w) {
-  const auto rows = static_cast<std::size_t>(p.rows);
-  const auto elements = rows * static_cast<std::size_t>(p.hidden);
-  w.output<float8_e4m3>(elements).template output<float>(rows).template input<T>(kRead * elements);
+  add_scaled_by_rows(p, w);
+  w.input<T>(static_cast<std::size_t>(p.rows) * static_cast<std::size_t>(p.hidden) * kRead);
   w.scalar(p.rows).scalar(p.hidden);
 }
 
 template <class T, int kRead>
 void blocks_workload(const HiddenRows& p, Workload& w) {
-  const auto rows = static_cast<std::size_t>(p.rows), hidden = static_cast<std::size_t>(p.hidden);
-  w.output<float8_e4m3>(rows * hidden);
-  w.output<float>(Rows{.rows = static_cast<std::size_t>(scale_blocks(p.hidden)),
-                       .columns = rows,
-                       .leading = static_cast<std::size_t>(scale_leading(p.rows))});
-  w.input<T>(kRead * rows * hidden).scalar(p.rows).scalar(p.hidden);
+  add_scaled_by_blocks(p, w);
+  w.input<T>(static_cast<std::size_t>(p.rows) * static_cast<std::size_t>(p.hidden) * kRead);
+  w.scalar(p.rows).scalar(p.hidden);
 }
 
 template <class T, int kRead>
@@ -60,7 +70,9 @@ float quantize(float8_e4m3* q, std::span<const float> values);
 /// A row's elements.
 using RowValues = std::function<std::vector<float>(std::ptrdiff_t)>;
 void quantize_by_rows(float8_e4m3* q, float* scales, int rows, int hidden, const RowValues& row);
-void quantize_by_blocks(float8_e4m3* q, float* scales, int rows, int hidden, const RowValues& row);
+/// `leading` as a GEMM has it of more rows; 0: scale_leading(rows).
+void quantize_by_blocks(float8_e4m3* q, float* scales, int rows, int hidden, const RowValues& row,
+                        long long leading = 0);
 void quantize_by_scale(float8_e4m3* q, float scale, int rows, int hidden, const RowValues& row);
 
 /// How many elements may become a neighbour of what they should: of each row, or of all rows.

@@ -1,10 +1,16 @@
-// Tiles of rows that become 8-bit floats, a few accesses per thread: for quantize.hpp and
-// gated_fp8.hpp.
+// Tiles of rows that become 8-bit floats, a few accesses per thread: for quantize.hpp,
+// quantize_blocks_masked.hpp and gated_fp8.hpp.
 #pragma once
 
 #include "float8.cuh"
 
 namespace kiln::templates {
+
+/// Whether both arrays begin at a multiple of an access.
+template <RowConfig c, class T>
+__device__ bool aligned_to_accesses(const T* x, const __nv_fp8_e4m3* q) {
+  return misalignment<c.vector>(x) == 0 && misalignment<c.vector>(q) == 0;
+}
 
 /// The `N` elements from `address` on, of which `count` are there; zeros for the others.
 template <int N, class T>
@@ -53,15 +59,16 @@ __device__ void store_scales(float* address, const float (&scales)[N], long long
 }
 
 /// A thread block's tile: c.kept rows by block * vector columns. Each thread has one access in each
-/// row. `aligned`: the arrays' first elements are aligned to an access.
+/// row. `aligned`: the arrays' first elements are aligned to an access. `block`: the thread block's
+/// number among those of the rows.
 template <RowConfig c>
 struct Fp8Tile {
-  __device__ Fp8Tile(int rows_, int hidden_, bool aligned) : rows(rows_), hidden(hidden_) {
+  __device__ Fp8Tile(int rows_, int hidden_, bool aligned, unsigned block = blockIdx.x)
+      : rows(rows_), hidden(hidden_) {
     const auto tiles = static_cast<unsigned>(column_tiles(c, hidden));
-    const unsigned tile = blockIdx.x / tiles;
+    const unsigned tile = block / tiles;
     first = static_cast<long long>(tile) * c.kept;
-    h = static_cast<int>((blockIdx.x - tile * tiles) * (c.block * c.vector) +
-                         threadIdx.x * c.vector);
+    h = static_cast<int>((block - tile * tiles) * (c.block * c.vector) + threadIdx.x * c.vector);
     here = hidden - h;
     whole = aligned && hidden % c.vector == 0;
   }
@@ -82,15 +89,64 @@ struct Fp8Tile {
   bool whole;       // whether accesses are wide
 };
 
-/// Quantizes a tile with a scale for each 128 elements of a row. `from` loads elements of a row and
-/// makes values of them.
+/// What a tile loads and quantizes: x as it is.
+template <class T>
+struct PlainRows {
+  const T* x;
+  int hidden;
+
+  template <int N>
+  __device__ Pack<T, N> load(long long row, int h, int count, bool whole) const {
+    return load_part<N>(x + row * hidden + h, count, whole);
+  }
+  template <int N>
+  __device__ Pack<T, N> value(const Pack<T, N>& loaded) const {
+    return loaded;
+  }
+};
+
+/// The `block`-th piece of `elements` consecutive ones, c.kept accesses per thread.
+template <RowConfig c, class T>
+struct Fp8Piece {
+  static constexpr int kStep = c.block * c.vector;
+
+  __device__ Fp8Piece(const T* x, long long elements, long long block, bool aligned)
+      : first(block * kStep * c.kept + threadIdx.x * c.vector),
+        rest(elements - first),
+        whole(aligned) {
+#pragma unroll
+    for (int i = 0; i < c.kept; ++i)
+      kept[i] = load_part<c.vector>(x + first + i * kStep, here(i), full(i));
+  }
+  /// Elements of the i-th access that are there.
+  __device__ int here(int i) const {
+    const long long of_access = rest - i * kStep;
+    return static_cast<int>(of_access < c.vector ? of_access > 0 ? of_access : 0 : c.vector);
+  }
+  __device__ bool full(int i) const { return whole && here(i) == c.vector; }
+  __device__ float largest(float of) const {
+#pragma unroll
+    for (int i = 0; i < c.kept; ++i) of = largest_magnitude(kept[i], of);
+    return of;
+  }
+  __device__ void store(__nv_fp8_e4m3* q, float factor) const {
+#pragma unroll
+    for (int i = 0; i < c.kept; ++i)
+      store_part(q + first + i * kStep, kept[i], factor, here(i), full(i));
+  }
+
+  long long first, rest;  // elements
+  bool whole;             // whether accesses are wide
+  Pack<T, c.vector> kept[c.kept];
+};
+
+/// Quantizes a tile with a scale for each 128 elements of a row, `leading` scales for each 128
+/// columns. `from` loads elements of a row and makes values of them.
 template <RowConfig c, class T, class From>
-__device__ void quantize_tile_by_blocks(__nv_fp8_e4m3* q, float* scales, int rows, int hidden,
-                                        bool aligned, const From& from) {
+__device__ void quantize_tile_by_blocks(__nv_fp8_e4m3* q, float* scales, long long leading,
+                                        const Fp8Tile<c>& tile, const From& from) {
   check_row_config<c, T>();
   static_assert(c.vector >= 4, "vector: a block's 128 elements are those of one warp at most");
-  const Fp8Tile<c> tile(rows, hidden, aligned && misalignment<c.vector>(q) == 0);
-
   // Step by step for all rows, so that none waits for another.
   decltype(tile.load(from, 0)) loaded[c.kept];
 #pragma unroll
@@ -111,8 +167,8 @@ __device__ void quantize_tile_by_blocks(__nv_fp8_e4m3* q, float* scales, int row
     factor[i] = of.factor;
   }
   if (tile.h % kScaleBlock == 0 && tile.here > 0)
-    store_scales(scales + tile.h / kScaleBlock * scale_leading(rows) + tile.first, scale,
-                 rows - tile.first);
+    store_scales(scales + tile.h / kScaleBlock * leading + tile.first, scale,
+                 tile.rows - tile.first);
 #pragma unroll
   for (int i = 0; i < c.kept; ++i) tile.store(q, i, kept[i], factor[i]);
 }

@@ -86,8 +86,7 @@ __global__ void __launch_bounds__(c.threads(), c.resident_blocks())
   check_row_config<c, T>();
   static_assert(c.cluster == 1, "cluster: a row is one block's");
   unsigned turn = 0;
-  const bool whole =
-      hidden % c.vector == 0 && misalignment<c.vector>(x) == 0 && misalignment<c.vector>(q) == 0;
+  const bool whole = hidden % c.vector == 0 && aligned_to_accesses<c>(x, q);
   each_row<c>(rows, [&](long long r) {
     __nv_fp8_e4m3* const to = q + r * hidden;
     const T* const gate = x + r * 2 * hidden;
@@ -102,7 +101,8 @@ __global__ void __launch_bounds__(c.threads(), c.resident_blocks())
 template <RowConfig c, class T, class Activation>
 __global__ void __launch_bounds__(c.threads())
     gated_fp8_blocks(__nv_fp8_e4m3* q, float* scales, const T* x, int rows, int hidden) {
-  quantize_tile_by_blocks<c, T>(q, scales, rows, hidden, misalignment<c.vector>(x) == 0,
+  const Fp8Tile<c> tile(rows, hidden, aligned_to_accesses<c>(x, q));
+  quantize_tile_by_blocks<c, T>(q, scales, scale_leading(rows), tile,
                                 GatedRows<T, Activation>{x, hidden});
 }
 
@@ -110,10 +110,9 @@ template <RowConfig c, class T, class Activation>
 __global__ void __launch_bounds__(c.threads())
     gated_fp8_tensor(__nv_fp8_e4m3* q, const T* x, const float* scale, int rows, int hidden) {
   check_row_config<c, T>();
-  const Fp8Tile<c> tile(rows, hidden,
-                        misalignment<c.vector>(x) == 0 && misalignment<c.vector>(q) == 0);
+  const Fp8Tile<c> tile(rows, hidden, aligned_to_accesses<c>(x, q));
   const GatedRows<T, Activation> from{x, hidden};
-  const float factor = 1.0f / *scale;
+  const float factor = fp8_factor_of(*scale);
   typename GatedRows<T, Activation>::template Both<c.vector> kept[c.kept];
 #pragma unroll
   for (int i = 0; i < c.kept; ++i) kept[i] = tile.load(from, i);

@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(c.threads(), c.resident_blocks())
         T* const to = y + r * hidden;
         const float origin = to_float(row.first());
         const Statistics<2> s = mean_and_variance(row, hidden, origin, turn);
-        const float scale = rsqrtf(s.value[1] + eps);
+        const float scale = norm_scale(s.value[1] + eps);
         row.each(
             [&]<int N>(const Pack<T, N>& pack, unsigned h, const Pack<T, N>& weight,
                        const Pack<T, N>& bias) {

@@ -22,51 +22,20 @@ __global__ void __launch_bounds__(c.threads(), c.resident_blocks())
   });
 }
 
-/// What a tile loads and quantizes: x as it is.
-template <class T>
-struct PlainRows {
-  const T* x;
-  int hidden;
-
-  template <int N>
-  __device__ Pack<T, N> load(long long row, int h, int count, bool whole) const {
-    return load_part<N>(x + row * hidden + h, count, whole);
-  }
-  template <int N>
-  __device__ Pack<T, N> value(const Pack<T, N>& loaded) const {
-    return loaded;
-  }
-};
-
 template <RowConfig c, class T>
 __global__ void __launch_bounds__(c.threads())
     quantize_blocks(__nv_fp8_e4m3* q, float* scales, const T* x, int rows, int hidden) {
-  quantize_tile_by_blocks<c, T>(q, scales, rows, hidden, misalignment<c.vector>(x) == 0,
-                                PlainRows<T>{x, hidden});
+  const Fp8Tile<c> tile(rows, hidden, aligned_to_accesses<c>(x, q));
+  quantize_tile_by_blocks<c, T>(q, scales, scale_leading(rows), tile, PlainRows<T>{x, hidden});
 }
 
 template <RowConfig c, class T>
 __global__ void __launch_bounds__(c.threads())
     quantize_tensor(__nv_fp8_e4m3* q, const T* x, const float* scale, int rows, int hidden) {
   check_row_config<c, T>();
-  const long long elements = static_cast<long long>(rows) * hidden;
-  const long long first =
-      static_cast<long long>(blockIdx.x) * (c.block * c.vector * c.kept) + threadIdx.x * c.vector;
-  const bool whole = misalignment<c.vector>(x) == 0 && misalignment<c.vector>(q) == 0;
-  const float factor = 1.0f / *scale;
-  Pack<T, c.vector> kept[c.kept];
-  const auto here = [&](int i) {
-    const long long rest = elements - (first + i * c.block * c.vector);
-    return static_cast<int>(rest < c.vector ? rest > 0 ? rest : 0 : c.vector);
-  };
-#pragma unroll
-  for (int i = 0; i < c.kept; ++i)
-    kept[i] = load_part<c.vector>(x + first + i * c.block * c.vector, here(i),
-                                  whole && here(i) == c.vector);
-#pragma unroll
-  for (int i = 0; i < c.kept; ++i)
-    store_part(q + first + i * c.block * c.vector, kept[i], factor, here(i),
-               whole && here(i) == c.vector);
+  const Fp8Piece<c, T> piece(x, static_cast<long long>(rows) * hidden, blockIdx.x,
+                             aligned_to_accesses<c>(x, q));
+  piece.store(q, fp8_factor_of(*scale));
 }
 
 }  // namespace kiln::templates

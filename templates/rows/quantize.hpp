@@ -15,8 +15,9 @@
 // 2^-126; so it is positive, and zeros have zeros. Quotients are products with 1 / scale in float,
 // rounded to nearest even; what is beyond +-448 becomes that. All results are the same on each
 // device and with each config. NaNs become NaNs and do not count for the scale. The scale of
-// elements of which one is infinite is infinite: the infinite ones become NaN and the others 0. A
-// scale that is given is positive and finite.
+// elements of which one is infinite is infinite: the infinite ones become NaN and the others 0. Of
+// a scale that is given the same is true: less than 2^-126, 0 and negative numbers included, counts
+// as 2^-126, with an infinite one finite elements become 0, and with NaN all elements become NaN.
 //
 // Pointers need no alignment beyond that of their elements; accesses are wide where x and q are
 // aligned alike, as row_config.hpp says (quantize_rows), or to `vector` elements, which divides
@@ -33,11 +34,18 @@ namespace kiln::templates {
 
 using kiln::kScaleBlock, kiln::scale_leading;
 
+inline constexpr float kLeastScale = 1.17549435e-38f;  // 2^-126
+
 /// The scale of elements of which the largest magnitude is `most`.
 constexpr float fp8_scale(float most) {
-  constexpr float kLargest = 448.0f, kLeast = 1.17549435e-38f;
+  constexpr float kLargest = 448.0f;
   const float scale = most / kLargest;
-  return scale > kLeast ? scale : kLeast;
+  return scale > kLeastScale ? scale : kLeastScale;
+}
+
+/// What elements with a given scale are multiplied by.
+constexpr float fp8_factor(float scale) {
+  return 1.0f / (scale < kLeastScale ? kLeastScale : scale);  // NaN stays NaN
 }
 
 /// How many thread blocks share a row in kernels whose thread blocks take tiles (fp8_tiles.cuh):

@@ -8,8 +8,8 @@
 // x; no other arrays may overlap. Pointers need no alignment beyond that of T; accesses are wide
 // where x, residual and y are aligned alike, as row_config.hpp says.
 //
-// A NaN in a row's sum makes all of its y NaN. Of a row with an infinity the infinite elements
-// become NaN and the others 0. Other rows are not affected.
+// A NaN in a row's sum makes all of its y NaN. Rows of zeros, rows with an infinity and squares
+// beyond the largest float become what rmsnorm.hpp makes of them. Other rows are not affected.
 //
 // C++ programs: `auto norm = runtime.tuned(kiln::templates::rmsnorm_residual_kernel<float>());`.
 #pragma once

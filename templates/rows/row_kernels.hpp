@@ -8,6 +8,9 @@
 #include "kiln/detail/untyped_kernel.hpp"
 #include "layernorm.hpp"
 #include "quantize.hpp"
+#include "quantize_blocks_masked.hpp"
+#include "quantize_tensor_dynamic.hpp"
+#include "quantize_weights.hpp"
 #include "rmsnorm.hpp"
 #include "rmsnorm_fp8.hpp"
 #include "rmsnorm_residual.hpp"
@@ -27,6 +30,12 @@ RowKernel<HiddenRows> rmsnorm_residual_base();
 template <class T>
 RowKernel<HiddenRows> rmsnorm_fp8_base();
 template <class T>
+RowKernel<HiddenRows> rmsnorm_fp8_blocks_base();
+template <class T>
+RowKernel<HiddenRows> rmsnorm_residual_fp8_base();
+template <class T>
+RowKernel<HiddenRows> rmsnorm_residual_fp8_blocks_base();
+template <class T>
 RowKernel<LogitRows> softmax_base();
 template <class T>
 RowKernel<LogitRows> cross_entropy_base();
@@ -36,6 +45,12 @@ template <class T>
 RowKernel<HiddenRows> quantize_blocks_base();
 template <class T>
 RowKernel<HiddenRows> quantize_tensor_base();
+template <class T>
+RowKernel<HiddenRows> quantize_tensor_dynamic_base();
+template <class T>
+RowKernel<MaskedRows> quantize_blocks_masked_base();
+template <class T>
+RowKernel<WeightGroups> quantize_weights_base();
 template <class T>
 RowKernel<HiddenRows> gated_fp8_rows_base(const HostActivation& activation);
 template <class T>
@@ -59,13 +74,6 @@ template <class T>
 RmsNormResidualKernel<T> rmsnorm_residual_kernel() {
   return rmsnorm_residual_base<T>().template typed<RmsNormResidualKernel<T>>(
       [](T*, T*, const T*, const T*, int rows, int hidden, float) {
-        return HiddenRows{rows, hidden};
-      });
-}
-template <class T>
-RmsNormFp8Kernel<T> rmsnorm_fp8_kernel() {
-  return rmsnorm_fp8_base<T>().template typed<RmsNormFp8Kernel<T>>(
-      [](float8_e4m3*, float*, const T*, const T*, int rows, int hidden, float) {
         return HiddenRows{rows, hidden};
       });
 }
@@ -96,8 +104,37 @@ QuantizeTensorKernel<T> with_scale(const RowKernel<HiddenRows>& base) {
                                                 int hidden) { return HiddenRows{rows, hidden}; });
 }
 
+template <class T>
+RmsNormFp8Kernel<T> of_norm(const RowKernel<HiddenRows>& base) {
+  return base.typed<RmsNormFp8Kernel<T>>([](float8_e4m3*, float*, const T*, const T*, int rows,
+                                            int hidden,
+                                            float) { return HiddenRows{rows, hidden}; });
+}
+template <class T>
+RmsNormResidualFp8Kernel<T> of_sum(const RowKernel<HiddenRows>& base) {
+  return base.typed<RmsNormResidualFp8Kernel<T>>([](float8_e4m3*, float*, T*, const T*, const T*,
+                                                    int rows, int hidden,
+                                                    float) { return HiddenRows{rows, hidden}; });
+}
+
 }  // namespace row_detail
 
+template <class T>
+RmsNormFp8Kernel<T> rmsnorm_fp8_kernel() {
+  return row_detail::of_norm<T>(rmsnorm_fp8_base<T>());
+}
+template <class T>
+RmsNormFp8Kernel<T> rmsnorm_fp8_blocks_kernel() {
+  return row_detail::of_norm<T>(rmsnorm_fp8_blocks_base<T>());
+}
+template <class T>
+RmsNormResidualFp8Kernel<T> rmsnorm_residual_fp8_kernel() {
+  return row_detail::of_sum<T>(rmsnorm_residual_fp8_base<T>());
+}
+template <class T>
+RmsNormResidualFp8Kernel<T> rmsnorm_residual_fp8_blocks_kernel() {
+  return row_detail::of_sum<T>(rmsnorm_residual_fp8_blocks_base<T>());
+}
 template <class T>
 QuantizeRowsKernel<T> quantize_rows_kernel() {
   return row_detail::with_scales<T>(quantize_rows_base<T>());
@@ -109,6 +146,24 @@ QuantizeBlocksKernel<T> quantize_blocks_kernel() {
 template <class T>
 QuantizeTensorKernel<T> quantize_tensor_kernel() {
   return row_detail::with_scale<T>(quantize_tensor_base<T>());
+}
+template <class T>
+QuantizeTensorDynamicKernel<T> quantize_tensor_dynamic_kernel() {
+  return row_detail::with_scales<T>(quantize_tensor_dynamic_base<T>());
+}
+template <class T>
+QuantizeBlocksMaskedKernel<T> quantize_blocks_masked_kernel() {
+  return quantize_blocks_masked_base<T>().template typed<QuantizeBlocksMaskedKernel<T>>(
+      [](float8_e4m3*, float*, const T*, const int*, int m, int hidden, int groups) {
+        return MaskedRows{m, hidden, groups};
+      });
+}
+template <class T>
+QuantizeWeightsKernel<T> quantize_weights_kernel() {
+  return quantize_weights_base<T>().template typed<QuantizeWeightsKernel<T>>(
+      [](float8_e4m3*, float*, const T*, int n, int k, int groups) {
+        return WeightGroups{n, k, groups};
+      });
 }
 template <class T, class Activation>
 GatedFp8Kernel<T> gated_fp8_rows_kernel() {

@@ -14,7 +14,7 @@ namespace kiln::templates {
 namespace {
 
 void scale_to_fp8(float8_e4m3* q, std::span<const float> values, float scale) {
-  const float factor = 1 / scale;
+  const float factor = fp8_factor(scale);
   for (const float value : values) *q++ = float8_e4m3(value * factor);
 }
 
@@ -36,12 +36,14 @@ void quantize_by_rows(float8_e4m3* q, float* scales, int rows, int hidden, const
   for_each_row(rows, [&](std::ptrdiff_t r) { scales[r] = quantize(q + r * hidden, row(r)); });
 }
 
-void quantize_by_blocks(float8_e4m3* q, float* scales, int rows, int hidden, const RowValues& row) {
+void quantize_by_blocks(float8_e4m3* q, float* scales, int rows, int hidden, const RowValues& row,
+                        long long leading) {
+  if (leading == 0) leading = scale_leading(rows);
   for_each_row(rows, [&](std::ptrdiff_t r) {
     const std::vector<float> values = row(r);
     for (int h = 0; h < hidden; h += kScaleBlock) {
       const auto count = static_cast<std::size_t>(std::min(kScaleBlock, hidden - h));
-      scales[h / kScaleBlock * scale_leading(rows) + r] = quantize(
+      scales[h / kScaleBlock * leading + r] = quantize(
           q + r * hidden + h, std::span(values).subspan(static_cast<std::size_t>(h), count));
     }
   });

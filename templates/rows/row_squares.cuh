@@ -7,7 +7,7 @@ namespace kiln::templates {
 
 /// rsqrt(mean of squares + eps), of their sum.
 __device__ inline float rms_scale_of(float sum, int hidden, float eps) {
-  return rsqrtf(__fdividef(sum, static_cast<float>(hidden)) + eps);
+  return norm_scale(__fdividef(sum, static_cast<float>(hidden)) + eps);
 }
 /// The row's scale; `squares`: the sum of this thread's squares.
 template <RowConfig c>

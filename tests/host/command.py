@@ -43,7 +43,8 @@ def main():
               for scales in ("", "_rows", "_fast", "_rows_fast", "_block") for results in ("", "_fp8_tensor", "_fp8_blocks")
               for rows in ("", "_interleaved")}
     gemms |= {act + "_mul" + scales for act in ("silu", "gelu", "gelu_tanh", "relu") for scales in ("", "_fp8_rows", "_fp8_blocks", "_fp8_tensor")}
-    rows = {"rmsnorm_residual", "rmsnorm_fp8", "layernorm", "softmax", "cross_entropy", "quantize_rows", "quantize_blocks", "quantize_tensor"}
+    rows = {"rmsnorm_residual", "rmsnorm_fp8", "rmsnorm_fp8_blocks", "rmsnorm_residual_fp8", "rmsnorm_residual_fp8_blocks", "layernorm", "softmax", "cross_entropy", "quantize_rows", "quantize_blocks", "quantize_tensor",
+            "quantize_tensor_dynamic", "quantize_blocks_masked", "quantize_weights"}
     ropes = {"rope" + norm + paged + order for norm in ("", "_norm") for paged in ("", "_paged") for order in ("", "_interleaved")}
     assert names == {"vector_add", "residual_add", "rmsnorm"} | rows | ropes | gemms | {"sort_by_expert"}, names
 

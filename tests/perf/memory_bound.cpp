@@ -12,6 +12,8 @@
 #include "kiln/kernels/gated_fp8.hpp"
 #include "kiln/kernels/layernorm.hpp"
 #include "kiln/kernels/quantize.hpp"
+#include "kiln/kernels/quantize_tensor_dynamic.hpp"
+#include "kiln/kernels/quantize_weights.hpp"
 #include "kiln/kernels/residual_add.hpp"
 #include "kiln/kernels/rmsnorm.hpp"
 #include "kiln/kernels/rmsnorm_fp8.hpp"
@@ -141,9 +143,32 @@ void compare_rows(Comparison& comparison, int rows, int hidden) {
     quantize(stream, reinterpret_cast<float8_e4m3*>(y), reinterpret_cast<float*>(w), x, rows,
              hidden);
   };
+  compare("rmsnorm_fp8_blocks bf16", rmsnorm_fp8_blocks_kernel<bfloat16>(), tokens, "goal >= 0.92",
+          [=](const auto& norm, Stream stream, bfloat16* y, const bfloat16* x, bfloat16* w) {
+            norm(stream, reinterpret_cast<float8_e4m3*>(y), reinterpret_cast<float*>(w + hidden), x,
+                 static_cast<const bfloat16*>(w), rows, hidden, 1e-5f);
+          });
+  // Scales lie behind the 8-bit floats, which are half as long as y.
+  const auto summing = [=](const auto& norm, Stream stream, bfloat16* y, const bfloat16* x,
+                           bfloat16* w) {
+    norm(stream, reinterpret_cast<float8_e4m3*>(y), reinterpret_cast<float*>(y + elements / 2), w,
+         x, x, rows, hidden, 1e-5f);
+  };
+  compare("rmsnorm_residual_fp8 bf16", rmsnorm_residual_fp8_kernel<bfloat16>(), tokens,
+          "goal >= 0.92", summing);
+  compare("rmsnorm_residual_fp8_blocks bf16", rmsnorm_residual_fp8_blocks_kernel<bfloat16>(),
+          tokens, "goal >= 0.92", summing);
   compare("quantize_rows bf16", quantize_rows_kernel<bfloat16>(), tokens, "goal >= 0.92", scaling);
   compare("quantize_blocks bf16", quantize_blocks_kernel<bfloat16>(), tokens, "goal >= 0.92",
           scaling);
+  compare("quantize_tensor_dynamic bf16", quantize_tensor_dynamic_kernel<bfloat16>(), tokens,
+          "goal >= 0.92", scaling);
+  compare("quantize_weights bf16", quantize_weights_kernel<bfloat16>(),
+          WeightGroups{rows, hidden, 1}, "goal >= 0.92",
+          [=](const auto& quantize, Stream stream, bfloat16* y, const bfloat16* x, bfloat16* w) {
+            quantize(stream, reinterpret_cast<float8_e4m3*>(y), reinterpret_cast<float*>(w), x,
+                     rows, hidden, 1);
+          });
   compare("softmax bf16", softmax_kernel<bfloat16>(), LogitRows{rows, hidden}, "goal >= 0.95",
           [=](const auto& softmax, Stream stream, bfloat16* y, const bfloat16* x, bfloat16*) {
             softmax(stream, y, x, rows, hidden);

@@ -161,7 +161,7 @@ struct RowMaxima {
 /// Where the factor of all elements comes from: memory, read anew each time, or a register.
 struct ScaleInMemory {
   const float* scale;
-  __device__ __forceinline__ float factor() const { return 1.0f / *scale; }
+  __device__ __forceinline__ float factor() const { return fp8_factor_of(*scale); }
 };
 struct KnownFactor {
   float known;

@@ -5,6 +5,7 @@
 #include "kiln/detail/launch_plan.hpp"
 #include "kiln/occupancy.hpp"
 #include "kiln/registry.hpp"
+#include "kiln/space_query.hpp"
 #include "nvrtc_test.hpp"
 #include "runtime/tune/best_guess.hpp"
 #include "template_test.hpp"
@@ -75,6 +76,48 @@ TEST_CASE("each way of sorting by expert compiles without spills or warnings", "
         CHECK(binary.resources.max_threads == config[0]);
       }
     }
+  }
+}
+
+TEST_CASE("untuned on Hopper, kernels with 8-bit results of rows keep them without spills",
+          "[templates]") {
+  KILN_NEEDS_NVRTC(probe());
+  DeviceInfo hopper;
+  hopper.target = {Target::Kind::cuda, "sm_90a"};
+  hopper.limits = limits_of(90, 132, 50 << 20);
+  for (const char* name :
+       {"rmsnorm_fp8_blocks", "rmsnorm_residual_fp8", "rmsnorm_residual_fp8_blocks"})
+    for (const char* type : {"f32", "bf16"})
+      for (const Values& problem : {Values{1024, 2048}, Values{16, 8192}, Values{512, 14336}}) {
+        const KernelDefinition k = shipped_kernels().make(name, type);
+        const Values config = runtime::untuned_config(k, problem, hopper);
+        INFO(describe_instance(k, config) << " for " << k.describe_problem(problem));
+        const Binary binary = must_compile(k, config, "sm_90a");
+        CHECK(binary.log == "");
+        CHECK(binary.resources.spill_stores == 0);
+        CHECK(binary.resources.stack == 0);
+      }
+}
+
+TEST_CASE("each config of quantize_weights keeps its block without spills", "[templates]") {
+  KILN_NEEDS_NVRTC(probe());
+  const DeviceLimits hopper = limits_of(90, 132, 50 << 20);
+  for (const char* type : {"f32", "bf16"}) {
+    const KernelDefinition k = shipped_kernels().make("quantize_weights", type);
+    int compiled = 0;
+    for_each_config(k.space, Values{4096, 4096, 1}, hopper,
+                    [&](std::span<const std::int64_t> values, const Constraint* violated) {
+                      if (violated) return true;
+                      const Values config(values.begin(), values.end());
+                      INFO(describe_instance(k, config));
+                      const Binary binary = must_compile(k, config, "sm_90a");
+                      CHECK(binary.log == "");
+                      CHECK(binary.resources.spill_stores == 0);
+                      CHECK(binary.resources.stack == 0);
+                      ++compiled;
+                      return true;
+                    });
+    CHECK(compiled >= 6);
   }
 }
 

@@ -46,12 +46,18 @@ const std::vector<Case> kCases{
     {"rmsnorm", {{1, 64}, {16, 4096}, {2048, 8192}, {3, 37}}},
     {"rmsnorm_residual", {{1, 64}, {16, 4096}, {2048, 8192}, {3, 37}}},
     {"rmsnorm_fp8", {{1, 64}, {16, 4096}, {2048, 8192}, {3, 37}}},
+    {"rmsnorm_fp8_blocks", {{1, 64}, {16, 4096}, {2048, 8192}, {3, 37}}},
+    {"rmsnorm_residual_fp8", {{1, 64}, {16, 4096}, {2048, 8192}, {3, 37}}},
+    {"rmsnorm_residual_fp8_blocks", {{1, 64}, {16, 4096}, {2048, 8192}, {3, 37}}},
     {"layernorm", {{1, 64}, {16, 4096}, {2048, 8192}, {3, 37}}},
     {"softmax", {{1, 64}, {16, 4096}, {64, 262144}, {3, 37}}},
     {"cross_entropy", {{1, 64}, {16, 50257}, {2048, 131072}, {3, 37}}},
     {"quantize_rows", {{1, 64}, {16, 4096}, {2048, 8192}, {3, 37}}},
     {"quantize_blocks", {{1, 64}, {16, 4096}, {2048, 8192}, {3, 37}}},
     {"quantize_tensor", {{1, 64}, {16, 4096}, {2048, 8192}, {3, 37}}},
+    {"quantize_tensor_dynamic", {{1, 64}, {16, 4096}, {2048, 8192}, {3, 37}}},
+    {"quantize_blocks_masked", {{1, 64, 1}, {64, 7168, 128}, {1024, 4096, 4}, {3, 37, 5}}},
+    {"quantize_weights", {{1, 64, 1}, {2048, 7168, 128}, {4096, 14336, 1}, {3, 37, 5}}},
     {"rope",
      {{1, 32, 8, 128, 128, 4096, 1024, 6144, 6144},
       {16384, 8, 1, 256, 64, 2048, 256, 2560, 2560},
@@ -128,7 +134,8 @@ TEST_CASE(
   hopper.max_cluster_blocks = 8;
   for (const DeviceLimits& d : {gpu(80, 164), hopper})
     for (const char* type : {"f32", "bf16"})
-      for (const char* name : {"rmsnorm", "rmsnorm_fp8", "layernorm", "softmax", "quantize_rows"})
+      for (const char* name : {"rmsnorm", "rmsnorm_fp8", "rmsnorm_fp8_blocks",
+                               "rmsnorm_residual_fp8", "layernorm", "softmax", "quantize_rows"})
         for (const std::int64_t width :
              {256, 2048, 4096, 8192, 14336, 32000, 65536, 128256, 131072, 262144})
           for (const std::int64_t rows : {1, 512, 700, 1000, 8192}) {
@@ -343,12 +350,18 @@ TEST_CASE("problems without elements, or without k, have a config that runs", "[
       {"rmsnorm", {{0, 64}, {8, 0}}},
       {"rmsnorm_residual", {{0, 64}, {8, 0}}},
       {"rmsnorm_fp8", {{0, 64}, {8, 0}}},
+      {"rmsnorm_fp8_blocks", {{0, 64}, {8, 0}}},
+      {"rmsnorm_residual_fp8", {{0, 64}, {8, 0}}},
+      {"rmsnorm_residual_fp8_blocks", {{0, 64}, {8, 0}}},
       {"layernorm", {{0, 64}, {8, 0}}},
       {"softmax", {{0, 64}, {8, 0}}},
       {"cross_entropy", {{0, 64}, {8, 0}}},
       {"quantize_rows", {{0, 64}, {8, 0}}},
       {"quantize_blocks", {{0, 64}, {8, 0}}},
       {"quantize_tensor", {{0, 64}, {8, 0}}},
+      {"quantize_tensor_dynamic", {{0, 64}, {8, 0}}},
+      {"quantize_blocks_masked", {{0, 64, 2}, {8, 0, 2}, {8, 64, 0}}},
+      {"quantize_weights", {{0, 64, 2}, {8, 0, 2}, {8, 64, 0}}},
       {"rope", {{0, 8, 2, 64, 64, 512, 128, 512, 128}, {1, 0, 0, 64, 64, 0, 0, 0, 0}}},
       {"interleave_gate_up", {{0, 64}, {8, 0}}},
       {"sort_by_expert", {{0, 8, 128}, {8, 0, 128}, {8, 2, 0}, {0, 0, 0}}},
@@ -449,9 +462,11 @@ TEST_CASE("spaces of kernels over rows are small, and one that walks has rows to
           "[templates]") {
   const Registry registry = shipped_kernels();
   const DeviceLimits hopper = limits_of(90, 132, 50 << 20);
-  for (const char* name : {"rmsnorm_residual", "rmsnorm_fp8", "layernorm", "softmax", "rmsnorm",
-                           "cross_entropy", "quantize_rows", "quantize_blocks", "quantize_tensor",
-                           "silu_mul_fp8_rows", "silu_mul_fp8_blocks", "silu_mul_fp8_tensor"})
+  for (const char* name :
+       {"rmsnorm_residual", "rmsnorm_fp8", "rmsnorm_fp8_blocks", "rmsnorm_residual_fp8",
+        "rmsnorm_residual_fp8_blocks", "quantize_tensor_dynamic", "layernorm", "softmax", "rmsnorm",
+        "cross_entropy", "quantize_rows", "quantize_blocks", "quantize_tensor", "silu_mul_fp8_rows",
+        "silu_mul_fp8_blocks", "silu_mul_fp8_tensor"})
     for (const char* type : {"f32", "bf16"})
       for (const Values& problem :
            {Values{1, 4096}, Values{512, 4096}, Values{32768, 4096}, Values{4096, 262144}}) {
