@@ -132,6 +132,17 @@ inline void straggle(int rank, int round, int most) {
     std::this_thread::sleep_for(std::chrono::microseconds(random() % static_cast<unsigned>(most)));
 }
 
+/// The kernel with blocks that are late within an operation: `turns` of about a microsecond, an
+/// expression of `rank`, `epoch` and `place` (gemm_peers.cuh).
+template <class Kernel>
+Kernel with_delays(Kernel kernel, const std::string& turns) {
+  kernel.source.options.push_back("-DKILN_PEER_DELAY(rank,epoch,place)=(" + turns + ")");
+  return kernel;
+}
+/// Up to 0.2 ms, other ones each time.
+inline const char* const kRandomDelays =
+    "(rank*7919u+epoch*104729u+unsigned(place)*1299709u)*2654435761u%200u";
+
 /// Calls `body(rank's runtime, memory, communicator)` for each rank on a thread of its own. Returns
 /// what they threw. `reserved`: multiprocessors that launches leave free. `store`: where what is
 /// compiled is kept, for tests that tune nothing.

@@ -86,11 +86,19 @@ std::unique_ptr<runtime::KernelMaker> Engine::maker(const KernelDefinition& kern
                                                     std::span<const std::int64_t> problem,
                                                     const TuneOptions& tuning,
                                                     std::shared_ptr<runtime::Device> device) {
+  const bool in_step = tuning.ranks && tuning.together.lockstep;
+  if (in_step && kernel.device_reference) {
+    // Each rank would launch it when its own data are there, and wait for ranks that have none.
+    const KernelDefinition* const reference = kernel.device_reference->kernel.get();
+    if (!reference || reference->entry == kernel.entry)
+      throw UserError(format(
+          "kernel {}: `device_reference` is the kernel itself, which communicates with other ranks",
+          kernel.name));
+  }
   auto maker = std::make_unique<runtime::KernelMaker>(
       kernel, problem, device ? std::move(device) : this->device(), builder(), tuning.seed,
       workshop_.trusted_references(), runtime::worker_options(tuning));
   maker->use_drawn(drawn_.take(kernel, problem, tuning.seed));
-  const bool in_step = tuning.ranks && tuning.together.lockstep;
   if (workshop_.isolation() == Isolation::always && !in_step) maker->isolate();
   return maker;
 }

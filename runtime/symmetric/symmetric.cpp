@@ -45,8 +45,8 @@ void SymmetricMemory::reset() const { held(core_).reset(); }
 std::function<void(const std::function<void()>&)> SymmetricMemory::guard(double asked) const {
   const double known = runtime::candidate_seconds(asked);
   const double seconds = known > 0 ? known : runtime::kLockstepCandidateSeconds;
-  return [this, seconds](const std::function<void()>& launches) {
-    held(core_).guarded(seconds, launches);
+  return [core = &held(core_), seconds](const std::function<void()>& launches) {
+    core->guarded(seconds, launches);
   };
 }
 void SymmetricMemory::close() { held(core_).close(); }

@@ -312,7 +312,7 @@ void KernelMaker::expect() {
 
 void KernelMaker::try_device_reference() {
   if (!kernel_.device_reference) return;
-  // It may communicate, and workers do so in launches of candidates alone.
+  // It takes what ranks share, and workers have that in launches of candidates alone.
   if (group_ && !alone_) {
     warnings_.emplace_back(
         "the reference on the host is used, not that on the device: candidates run in step in "

@@ -9,6 +9,7 @@
 
 #include "gemm_tma_test.hpp"
 #include "peer_gemm_test.hpp"
+#include "runtime/device/spare_memory.hpp"
 
 namespace kiln::test {
 
@@ -35,6 +36,44 @@ inline host_test::HostTensorMap map_of(const void* array, const std::vector<int>
   return host_test::tensor_map(array, host_test::HostElement::bf16, size,
                                {unsigned(columns), unsigned(std::min(rows, sizes[1])), 1},
                                unsigned(span));
+}
+
+/// What is right for a problem that is larger than `device_reference`'s: each rank computes it
+/// alone, whatever state the memory is in, and waits for no rank that cannot make its data.
+template <class Kernel, class Problem>
+void check_reference(const Runtime& runtime, const SymmetricMemory& memory,
+                     const std::shared_ptr<Communicator>& ranks, Kernel kernel,
+                     const Problem& problem, Findings& findings) {
+  using templates::PeerGemmHandle;
+  TuneOptions options;
+  options.max_evaluations = 2;
+  options.candidate_seconds = 120;
+  options.retune = true;
+  memory.abort();
+  const TuneResult result =
+      PeerGemmHandle<Kernel>(runtime, memory, kernel).tune(problem, ranks, options);
+  findings.check(result.count(CandidateStatus::measured) >= 1);
+  findings.check(result.count(CandidateStatus::wrong_result) == 0);
+  for (const std::string& text : result.warnings)
+    findings.check(text.find("the reference on the host") == std::string::npos);
+
+  Kernel lacking = kernel;
+  if (memory.rank() == memory.size() - 1)
+    lacking.workload = [](const Problem&, Workload&) {
+      throw runtime::OutOfMemory("no memory for the data");
+    };
+  const PeerGemmHandle<Kernel> handle(runtime, memory, lacking);
+  memory.within(deadline_in(100), [&] {  // throws when a kernel waits in vain
+    try {
+      findings.check(handle.tune(problem, ranks, options).count(CandidateStatus::measured) == 0);
+    } catch (const TuningFailedError&) {
+    }
+  });
+
+  kernel.device_reference->kernel = nullptr;
+  findings.check_throws<UserError>(
+      [&] { PeerGemmHandle<Kernel>(runtime, memory, kernel).tune(problem, ranks, options); },
+      "communicates with other ranks");
 }
 
 }  // namespace kiln::test

@@ -1,8 +1,8 @@
 // Processes whose kernels communicate, of which one is killed or stopped, or does not come. The
 // others must end in time and name it. Ends with "communicating kernels: faults tried N, hangs N".
 //   symmetric_faults [--only TEXT]
-// Started by itself as `symmetric_faults --rank FOLDER STORE RANK SIZE SECONDS FAULT AT` it is one
-// rank. Exit 77: this build cannot run kernels on the host.
+// Started by itself as `symmetric_faults --rank FOLDER STORE RANK SIZE SECONDS FAULT AT KERNEL` it
+// is one rank. Exit 77: this build cannot run kernels on the host.
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -18,12 +18,14 @@
 #include <unistd.h>
 
 #include "codegen/llvm_plugin.hpp"
+#include "experts_test.hpp"
 #include "folder_communicator.hpp"
 #include "symmetric_ring.hpp"
 #include "temporary_directory.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
+using namespace kiln::templates;
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
@@ -35,10 +37,11 @@ double timeout_factor() {
   return factor >= 1 ? factor : 1;
 }
 
-/// What goes wrong: `kill`, `stop`, or nothing, on the last rank; `at` which point.
+/// What goes wrong: `kill`, `stop`, or nothing, on the last rank; `at` which point; of which kernel.
 struct Fault {
   const char *name, *kind, *at;
   int ranks;
+  const char* kernel = "ring";
 };
 constexpr int kRounds = 12;
 const Fault kFaults[] = {
@@ -56,6 +59,16 @@ const Fault kFaults[] = {
     {"stopped while its kernel runs", "stop", "kernel", 3},
     {"stopped before close", "stop", "close", 3},
     {"stopped while its kernel runs, 2 ranks", "stop", "kernel", 2},
+    {"nothing, all-gather + GEMM, 4 ranks", "none", "", 4, "gather"},
+    {"killed within all-gather + GEMM", "kill", "kernel", 3, "gather"},
+    {"killed within all-gather + GEMM, 8 ranks", "kill", "kernel", 8, "gather"},
+    {"stopped within all-gather + GEMM", "stop", "kernel", 3, "gather"},
+    {"nothing, GEMM + reduce-scatter, 4 ranks", "none", "", 4, "scatter"},
+    {"killed within GEMM + reduce-scatter", "kill", "kernel", 3, "scatter"},
+    {"killed between two GEMM + reduce-scatter", "kill", "work", 3, "scatter"},
+    {"stopped within GEMM + reduce-scatter, 2 ranks", "stop", "kernel", 2, "scatter"},
+    {"killed within an all-gather of experts", "kill", "kernel", 3, "experts"},
+    {"stopped within an all-gather of experts", "stop", "kernel", 3, "experts"},
 };
 
 // One rank.
@@ -64,6 +77,135 @@ RuntimeOptions rank_options(const std::string& store) {
   RuntimeOptions options;
   options.device = "host";
   options.store.directory = store;
+  options.mode = Mode::untuned;
+  return options;
+}
+
+/// What ranks run together, round by round.
+class Work {
+ public:
+  virtual ~Work() = default;
+  /// `endless`: this rank does not come to the end of its kernel. @returns whether results are right
+  virtual bool run(unsigned round, Deadline deadline, bool endless) = 0;
+  /// The flag by which the next rank learns that the kernel has begun.
+  virtual unsigned first_flag() const { return 0; }
+};
+
+class RingWork final : public Work {
+ public:
+  RingWork(const Runtime& runtime, const SymmetricMemory& memory)
+      : ring_(runtime), memory_(memory) {}
+  bool run(unsigned round, Deadline deadline, bool endless) override {
+    return ring_.run(memory_, round, deadline, endless ? memory_.rank() : -1);
+  }
+  unsigned first_flag() const override { return 1; }
+
+ private:
+  Ring ring_;
+  const SymmetricMemory& memory_;
+};
+
+/// A shipped operation, and the same with a rank that is late until it is given up.
+template <class Kernel, class Problem>
+class Shipped : public Work {
+ protected:
+  Shipped(const Runtime& runtime, const SymmetricMemory& memory, const Kernel& kernel,
+          const Problem& problem)
+      : memory_(memory),
+        usual_(runtime, memory, kernel),
+        endless_(runtime, memory, with_delays(kernel, "~0u")) {
+    // Compiled before anybody waits.
+    usual_.handle().prepare(problem);
+    endless_.handle().prepare(problem);
+  }
+  const auto& handle(bool endless) const { return (endless ? endless_ : usual_).handle(); }
+
+  const SymmetricMemory& memory_;
+
+ private:
+  PeerGemmHandle<Kernel> usual_, endless_;
+};
+
+constexpr int kM = 9, kN = 12, kK = 17;
+
+class Gather final : public Shipped<AllGatherGemmKernel<float>, PeerGemmProblem> {
+ public:
+  Gather(const Runtime& runtime, const SymmetricMemory& memory)
+      : Shipped(runtime, memory, all_gather_gemm_kernel<float>(memory),
+                {kM, kN, kK, memory.size()}),
+        rank_(runtime, memory, data_, true) {}
+  bool run(unsigned round, Deadline deadline, bool endless) override {
+    return rank_.run(static_cast<int>(round), deadline,
+                     [&](float* c, const float* a, const float* b) {
+                       handle(endless)({}, c, a, b, static_cast<const float*>(memory_.data()), a,
+                                       memory_.peers(), kM, kN, kK, memory_.size());
+                     });
+  }
+
+ private:
+  const PeerData<float> data_{kM, kN, kK};
+  PeerRank<float> rank_;
+};
+
+class Scatter final : public Shipped<ReduceScatterGemmKernel<float>, PeerGemmProblem> {
+ public:
+  Scatter(const Runtime& runtime, const SymmetricMemory& memory)
+      : Shipped(runtime, memory, reduce_scatter_gemm_kernel<float>(memory),
+                {kM, kN, kK, memory.size()}),
+        data_(kM * memory.size(), kN, kK),
+        rank_(runtime, memory, data_, false) {}
+  bool run(unsigned round, Deadline deadline, bool endless) override {
+    return rank_.run(static_cast<int>(round), deadline,
+                     [&](float* c, const float* a, const float* b) {
+                       handle(endless)({}, c, a, b, static_cast<float*>(memory_.data()),
+                                       memory_.peers(), kM, kN, kK, memory_.size());
+                     });
+  }
+
+ private:
+  const PeerData<float> data_;
+  PeerRank<float> rank_;
+};
+
+ExpertsProblem of_experts(int ranks) { return {kM, kN, kK, 4, 2, ranks}; }
+
+class Experts final : public Shipped<ExpertsGatherKernel<float>, ExpertsProblem> {
+ public:
+  Experts(const Runtime& runtime, const SymmetricMemory& memory)
+      : Shipped(runtime, memory, experts_gather_kernel<float>(memory), of_experts(memory.size())),
+        data_(of_experts(memory.size())),
+        rank_(runtime, memory, data_) {}
+  bool run(unsigned round, Deadline deadline, bool endless) override {
+    const ExpertsProblem& p = data_.problem();
+    return rank_.gather(
+        static_cast<int>(round), deadline,
+        [&](float* c, const float* a, const float* b, const int* tokens, const int* ends) {
+          handle(endless)({}, c, a, b, static_cast<const float*>(memory_.data()), tokens, ends,
+                          memory_.peers(), p.m, p.n, p.k, p.groups, p.top, p.ranks);
+        });
+  }
+
+ private:
+  const ExpertsData<float> data_;
+  ExpertsRank<float> rank_;
+};
+
+std::unique_ptr<Work> work_of(const std::string& kernel, const Runtime& runtime,
+                              const SymmetricMemory& memory) {
+  if (kernel == "gather") return std::make_unique<Gather>(runtime, memory);
+  if (kernel == "scatter") return std::make_unique<Scatter>(runtime, memory);
+  if (kernel == "experts") return std::make_unique<Experts>(runtime, memory);
+  return std::make_unique<RingWork>(runtime, memory);
+}
+
+SymmetricOptions memory_for(const std::string& kernel, int ranks, double seconds) {
+  SymmetricOptions options = Ring::options(ranks, seconds);
+  if (kernel == "gather")
+    options = {all_gather_bytes<float>(kM, kK, ranks), kPeerGemmFlags, seconds};
+  else if (kernel == "scatter")
+    options = {reduce_scatter_bytes<float>(kM, kN, ranks), kPeerGemmFlags, seconds};
+  else if (kernel == "experts")
+    options = {expert_bytes<float>(of_experts(ranks)), kExpertFlags, seconds};
   return options;
 }
 
@@ -89,19 +231,20 @@ class Striker {
 
 /// @returns what it has to say: "right", or why it ended before
 std::string work(const fs::path& folder, const std::string& store, int rank, int size,
-                 double seconds, const std::string& fault, const std::string& at) {
+                 double seconds, const std::string& fault, const std::string& at,
+                 const std::string& kernel) {
   const bool odd = fault != "none" && rank == size - 1;
   const auto strike = [&](const char* point) {
     if (odd && at == point) ::raise(fault == "kill" ? SIGKILL : SIGSTOP);
   };
   const Runtime runtime(rank_options(store));
-  Ring ring(runtime);
   // All have started when the seconds begin to count.
   const auto ranks = std::make_shared<FolderCommunicator>(folder, rank, size);
   if (auto failure = ranks->gather({}, {}, deadline_in(120 * timeout_factor())))
     return failure->describe();
   strike("join");
-  SymmetricMemory memory(runtime, ranks, Ring::options(size, seconds));
+  SymmetricMemory memory(runtime, ranks, memory_for(kernel, size, seconds));
+  const std::unique_ptr<Work> work = work_of(kernel, runtime, memory);
   strike("made");
   for (unsigned epoch = 1; epoch <= kRounds; ++epoch) {
     if (epoch == kRounds / 2) strike("work");
@@ -110,12 +253,12 @@ std::string work(const fs::path& folder, const std::string& store, int rank, int
     if (in_kernel) {
       // The kernel's first signal, which lies in memory that outlives the striker.
       const Peers& peers = *memory.peers();
-      const unsigned* const first =
-          peers.peer[(rank + 1) % size].flags + static_cast<unsigned>(rank) * peers.flags + 1;
+      const unsigned* const first = peers.peer[(rank + 1) % size].flags +
+                                    static_cast<unsigned>(rank) * peers.flags + work->first_flag();
       striker.start([=] { return epoch_reached(__atomic_load_n(first, __ATOMIC_ACQUIRE), epoch); },
                     [&] { strike("kernel"); });
     }
-    const bool right = ring.run(memory, epoch, deadline_in(seconds), in_kernel ? rank : -1);
+    const bool right = work->run(epoch, deadline_in(seconds), in_kernel);
     if (!right) return "wrong in epoch " + std::to_string(epoch);
   }
   strike("close");
@@ -127,7 +270,7 @@ int rank_main(char** a) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   std::string said;
   try {
-    said = work(a[2], a[3], std::atoi(a[4]), std::atoi(a[5]), std::atof(a[6]), a[7], a[8]);
+    said = work(a[2], a[3], std::atoi(a[4]), std::atoi(a[5]), std::atof(a[6]), a[7], a[8], a[9]);
   } catch (const std::exception& error) {
     said = error.what();
   }
@@ -148,7 +291,8 @@ pid_t start(const char* program, const fs::path& folder, const std::string& stor
                                std::to_string(fault.ranks),
                                std::to_string(seconds),
                                fault.kind,
-                               fault.at};
+                               fault.at,
+                               fault.kernel};
   std::vector<char*> arguments;
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
@@ -227,7 +371,12 @@ int job(const char* program, const std::string& only) {
   const TemporaryDirectory store;
   {
     const Runtime runtime(rank_options(store.path().string()));
-    const Ring compiled(runtime);  // the ranks find it in the store
+    for (const char* kernel : {"ring", "gather", "scatter", "experts"}) {
+      const std::shared_ptr<Communicator> alone = std::move(thread_communicators(1).front());
+      SymmetricMemory memory(runtime, alone, memory_for(kernel, 1, 60));
+      work_of(kernel, runtime, memory);  // the ranks find it in the store
+      memory.close();
+    }
   }
   int tried = 0, hangs = 0, failed = 0;
   for (const Fault& fault : kFaults) {
@@ -254,7 +403,7 @@ int job(const char* program, const std::string& only) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc == 9 && std::string(argv[1]) == "--rank") return rank_main(argv);
+  if (argc == 10 && std::string(argv[1]) == "--rank") return rank_main(argv);
   if (const std::string obstacle = codegen::host_compiler_obstacle(); !obstacle.empty()) {
     std::printf("skipped: %s\n", obstacle.c_str());
     return 77;

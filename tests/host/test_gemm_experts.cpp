@@ -117,6 +117,36 @@ TEST_CASE("a rank that does not come ends the GEMMs of experts of the others",
   CHECK(findings.wrong() == "");
 }
 
+TEST_CASE("each rank computes what is right for GEMMs of experts alone", "[host][symmetric]") {
+  const ExpertsProblem p{.m = 44, .n = 80, .k = 144, .groups = 4, .top = 2, .ranks = 2};
+  Findings findings;
+  CHECK(on_peers(
+            hosts(2), expert_bytes<float>(p),
+            [&](const Runtime& runtime, SymmetricMemory& memory, auto ranks) {
+              check_reference(runtime, memory, ranks, experts_gather_kernel<bfloat16>(memory), p,
+                              findings);
+              check_reference(runtime, memory, ranks, experts_combine_kernel<float>(memory), p,
+                              findings);
+            },
+            kExpertFlags) == "");
+  CHECK(findings.wrong() == "");
+}
+
+TEST_CASE("GEMMs of experts refuse memory with too few flags", "[host][symmetric]") {
+  Findings findings;
+  CHECK(on_peers(
+            hosts(1), 64,
+            [&](const Runtime& runtime, SymmetricMemory& memory, auto) {
+              findings.check_throws<UserError>(
+                  [&] { ExpertsGather<float>(runtime, memory); },
+                  "the symmetric memory has 10 flags, of 34 that are needed");
+              findings.check_throws<UserError>([&] { ExpertsCombine<float>(runtime, memory); },
+                                               "flags");
+            },
+            kPeerGemmFlags) == "");
+  CHECK(findings.wrong() == "");
+}
+
 TEST_CASE("GEMMs of experts refuse what they cannot do", "[host][symmetric]") {
   CHECK(on_peers(
             hosts(1), expert_bytes<float>({16, 32, 32, 2, 2, 1}),
@@ -134,12 +164,19 @@ TEST_CASE("GEMMs of experts refuse what they cannot do", "[host][symmetric]") {
               refuse({-1, 32, 32, 2, 2, 1}, "negative");
               refuse({16, 32, 32, 2, -2, 1}, "negative");
               refuse({1 << 29, 32, 32, 2, 8, 1}, "2^31");
+              refuse({16, 32, 32, 2, 2, 2}, "`ranks`");
               findings.check_throws<UserError>(
                   [&] {
                     combine({}, x.data(), x.data(), x.data(), i.data(), i.data(), x.data(),
                             {16, 1024, 32, 2, 2, 1});
                   },
                   "too small");
+              findings.check_throws<UserError>(
+                  [&] {
+                    combine({}, x.data(), x.data(), x.data(), i.data(), i.data(), x.data(),
+                            {1, 8, 32, 2, 2, 2});
+                  },
+                  "`ranks`");
               gather({}, x.data(), x.data(), x.data(), i.data(), i.data(), {0, 8, 32, 2, 2, 1});
               combine({}, x.data(), x.data(), x.data(), i.data(), i.data(), x.data(),
                       {4, 0, 32, 2, 2, 1});
@@ -205,9 +242,13 @@ __global__ void __launch_bounds__(c.gemm().threads(), 1)
 
 /// `done`: as if that many operations had been done before. `misses`: first the last rank does not
 /// come.
+/// `unaligned`: the tokens do not lie at a multiple of 16 bytes. `alone`: the blocks that
+/// multiply are missing, and nothing else is tried.
 struct Emulated {
   unsigned done = 0;
   bool misses = false;
+  bool unaligned = false;
+  bool alone = false;
 };
 void check_emulated(const PeerGemm& c, const ExpertsProblem& p, Routing routing, bool gathers,
                     Emulated how = {}) {
@@ -218,9 +259,12 @@ void check_emulated(const PeerGemm& c, const ExpertsProblem& p, Routing routing,
                                                 text_of(c) + ", __nv_bfloat16>");
   const ExpertsData<bfloat16> data(p, routing);
   const unsigned cluster = unsigned(tma.cluster());
+  const auto launch_blocks = [&](unsigned blocks, unsigned shared_bytes, const auto&... arguments) {
+    kernel.in_clusters({cluster}, {blocks}, {unsigned(tma.threads())}, shared_bytes, arguments...,
+                       p.m, p.n, p.k, p.groups, p.top, p.ranks);
+  };
   const auto launch = [&](unsigned shared_bytes, const auto&... arguments) {
-    kernel.in_clusters({cluster}, {unsigned(c.senders) + cluster}, {unsigned(tma.threads())},
-                       shared_bytes, arguments..., p.m, p.n, p.k, p.groups, p.top, p.ranks);
+    launch_blocks(unsigned(c.senders) + cluster, shared_bytes, arguments...);
   };
   Findings findings;
   CHECK(on_peers(
@@ -235,11 +279,13 @@ void check_emulated(const PeerGemm& c, const ExpertsProblem& p, Routing routing,
               std::vector<bfloat16> out(std::size_t(p.rows()) * std::size_t(p.n)), scratch = out;
               std::vector<unsigned> semaphores(kExpertChunks);
               const auto run = [&](int round, Deadline deadline) {
-                const auto own = data.tokens_of(memory.rank(), round);
+                std::vector<bfloat16> own = data.tokens_of(memory.rank(), round);
+                const std::size_t first = how.unaligned ? 1 : 0;
+                own.insert(own.begin(), first, bfloat16(0));
                 const auto rows = data.rows_of(memory.rank(), round);
                 memory.within(deadline, [&] {
                   if (gathers)
-                    launch(expert_gathering_bytes(c), out.data(), own.data(), map_b,
+                    launch(expert_gathering_bytes(c), out.data(), own.data() + first, map_b,
                            map_a(memory.data()), data.tokens().data(), data.ends().data(),
                            memory.peers());
                   else
@@ -254,6 +300,20 @@ void check_emulated(const PeerGemm& c, const ExpertsProblem& p, Routing routing,
                                                           "gave up");
                 findings.check(semaphores == std::vector<unsigned>(kExpertChunks));
                 memory.reset();
+              }
+              if (how.alone) {
+                const auto rows = data.rows_of(memory.rank(), 0);
+                findings.check_throws<EnvironmentError>(
+                    [&] {
+                      memory.within(deadline_in(0.5), [&] {
+                        launch_blocks(unsigned(c.senders), tma.shared_bytes(), out.data(),
+                                      map_a(rows.data()), map_b, data.ends().data(),
+                                      data.places().data(), data.weights().data(), memory.peers(),
+                                      scratch.data(), semaphores.data());
+                      });
+                    },
+                    "gave up");
+                return;
               }
               if (how.done != 0) begin_behind(runtime, memory, how.done);
               for (int round = 0; round < 3; ++round) {
@@ -278,7 +338,7 @@ TEST_CASE("ranks send tokens while experts multiply others", "[host][symmetric][
                  {90, 136, 200, 5, 2, 2}, Routing::balanced, true,
                  {.done = 0U - 1, .misses = true});
   check_emulated({B::pingpong, 64, 64, 64, 1, 64, 64, 8, 8, C::two_m, false, true, 32, 2, false},
-                 {60, 72, 2056, 3, 3, 3}, Routing::skewed, true);
+                 {60, 72, 2056, 3, 3, 3}, Routing::skewed, true, {.unaligned = true});
   check_emulated({B::pingpong, 128, 64, 64, 1, 128, 64, 8, 8, C::two_n, true, true, 1, 2, true},
                  {50, 136, 72, 40, 2, 2}, Routing::lopsided, true, {.done = 0U - 2});
 }
@@ -290,6 +350,8 @@ TEST_CASE("ranks add and send what experts have computed while those compute mor
   check_emulated({B::tma, 64, 64, 64, 1, 64, 64, 8, 4, C::none, false, true, 1, 0, false},
                  {90, 136, 200, 5, 2, 2}, Routing::balanced, false,
                  {.done = 0U - 2, .misses = true});
+  check_emulated({B::tma, 64, 64, 64, 1, 64, 64, 8, 4, C::none, false, true, 2, 1, false},
+                 {90, 128, 200, 5, 2, 2}, Routing::balanced, false, {.alone = true});
   // Blocks that add wait for others of their launch, and these for other ranks. Here a rank has but
   // one block, which has multiplied all before it adds.
   check_emulated({B::pingpong, 64, 64, 64, 1, 64, 64, 8, 8, C::none, false, true, 2, 0, false},

@@ -6,6 +6,7 @@
 #include "kiln/occupancy.hpp"
 #include "peer_gemm_host_test.hpp"
 #include "repeated_operation.hpp"
+#include "temporary_directory.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
@@ -53,6 +54,40 @@ TEST_CASE("ranks gather rows and multiply them, and scatter what they have multi
   check_rounds<bfloat16>(3, 16, 24, 64, 20);
   check_rounds<float16>(1, 5, 7, 9, 3);
   check_rounds<float>(2, 4, 8, 0, 3);
+  check_rounds<float>(4, 9, 20, 17, 10);
+  check_rounds<bfloat16>(8, 5, 12, 17, 5);
+}
+
+TEST_CASE("ranks that are late within an operation are waited for", "[host][symmetric]") {
+  const int ranks = 3, m = 9, n = 12, k = 17;
+  const TemporaryDirectory store;
+  const PeerData<float> rows(m, n, k), all(m * ranks, n, k);
+  Findings findings;
+  CHECK(on_peers(
+            hosts(ranks), bytes_for<float>(m, n, k, ranks),
+            [&](const Runtime& runtime, SymmetricMemory& memory, auto) {
+              const PeerGemmHandle gather(
+                  runtime, memory,
+                  with_delays(all_gather_gemm_kernel<float>(memory), kRandomDelays));
+              const PeerGemmHandle scatter(
+                  runtime, memory,
+                  with_delays(reduce_scatter_gemm_kernel<float>(memory), kRandomDelays));
+              PeerRank<float> gathers(runtime, memory, rows, true);
+              PeerRank<float> scatters(runtime, memory, all, false);
+              auto* const shared = static_cast<float*>(memory.data());
+              for (int round = 0; round < 40; ++round) {
+                findings.check(gathers.run(
+                    round, deadline_in(120), [&](float* c, const float* a, const float* b) {
+                      gather.handle()({}, c, a, b, shared, a, memory.peers(), m, n, k, ranks);
+                    }));
+                findings.check(scatters.run(
+                    round, deadline_in(120), [&](float* c, const float* a, const float* b) {
+                      scatter.handle()({}, c, a, b, shared, memory.peers(), m, n, k, ranks);
+                    }));
+              }
+            },
+            kPeerGemmFlags, 0, store.path() / "store") == "");
+  CHECK(findings.wrong() == "");
 }
 
 TEST_CASE("GEMMs of ranks are tuned by all ranks in step", "[host][symmetric]") {
@@ -109,6 +144,47 @@ TEST_CASE("a rank that does not come ends the operation of the others", "[host][
                    check(AllGatherGemm<float>(runtime, memory), rows, true);
                    check(ReduceScatterGemm<float>(runtime, memory), all, false);
                  }) == "");
+  CHECK(findings.wrong() == "");
+}
+
+TEST_CASE("a guard of symmetric memory goes where the memory is moved", "[host][symmetric]") {
+  int launched = 0;
+  CHECK(on_peers(hosts(1), 64, [&](const Runtime&, SymmetricMemory& memory, auto) {
+          const auto guard = memory.guard(60);
+          SymmetricMemory moved = std::move(memory);
+          guard([&] { ++launched; });
+          memory = std::move(moved);
+          guard([&] { ++launched; });
+        }) == "");
+  CHECK(launched == 2);
+}
+
+TEST_CASE("each rank computes what is right for GEMMs of ranks alone", "[host][symmetric]") {
+  const int m = 100, n = 208, k = 144;
+  Findings findings;
+  CHECK(on_peers(hosts(3), bytes_for<float>(m, n, k, 3),
+                 [&](const Runtime& runtime, SymmetricMemory& memory, auto ranks) {
+                   const PeerGemmProblem problem{m, n, k, 3};
+                   check_reference(runtime, memory, ranks, all_gather_gemm_kernel<float>(memory),
+                                   problem, findings);
+                   check_reference(runtime, memory, ranks,
+                                   reduce_scatter_gemm_kernel<bfloat16>(memory), problem, findings);
+                 }) == "");
+  CHECK(findings.wrong() == "");
+}
+
+TEST_CASE("GEMMs of ranks refuse memory with too few flags", "[host][symmetric]") {
+  Findings findings;
+  CHECK(on_peers(
+            hosts(1), 64,
+            [&](const Runtime& runtime, SymmetricMemory& memory, auto) {
+              findings.check_throws<UserError>(
+                  [&] { AllGatherGemm<float>(runtime, memory); },
+                  "the symmetric memory has 9 flags, of 10 that are needed");
+              findings.check_throws<UserError>([&] { ReduceScatterGemm<float>(runtime, memory); },
+                                               "flags");
+            },
+            kPeerGemmFlags - 1) == "");
   CHECK(findings.wrong() == "");
 }
 
@@ -263,6 +339,14 @@ void check_emulated(const PeerGemm& c, int ranks, int m, int n, int k, Emulated 
                      findings.check(all.scattered(scattered, memory.rank(), ranks, round));
                    }
                    findings.check(operations_done(runtime, memory) == how.done + 6);
+                   // All flags change with each operation, also of chunks that have no rows.
+                   memory.barrier();
+                   const Peers& view = *memory.peers();
+                   for (int r = 0; r < ranks; ++r)
+                     for (int chunk = 0; r != memory.rank() && chunk < kPeerGemmChunks; ++chunk)
+                       findings.check(view.peer[memory.rank()]
+                                          .flags[unsigned(r) * view.flags + 1 + unsigned(chunk)] ==
+                                      how.done + 6);
                  }) == "");
   CHECK(findings.wrong() == "");
 }

@@ -46,6 +46,20 @@ constexpr GemmShape<true> experts_shape(const ExpertsProblem& p) {
   return grouped_shape(p.rows(), p.n, p.k, p.groups, false);
 }
 
+/// The products of all ranks, each with its own A and B, as groups of one: what the references
+/// (gemm_experts_reference.cuh) compute.
+constexpr GroupedProblem all_products(const ExpertsProblem& p) {
+  return {p.rows() * p.ranks, p.n, p.k, p.groups * p.ranks};
+}
+/// Their workspace: A, B and the products of all ranks, and the ends of their groups.
+struct ExpertsReferenceParts {
+  long long a, b, products;  // elements, in multiples of 256 bytes
+  constexpr explicit ExpertsReferenceParts(const ExpertsProblem& p)
+      : a(ReferenceParts::whole(p.rows(), p.k, p.ranks)),
+        b(ReferenceParts::whole(1LL * p.groups * p.n, p.k, p.ranks)),
+        products(ReferenceParts::whole(p.rows(), p.n, p.ranks)) {}
+};
+
 /// The shared memory of each warp that sends rows, and the number of such warps in a block.
 struct ExpertRing {
   static constexpr int kPieces = 8, kPieceBytes = 4096, kWarps = 4;

@@ -59,6 +59,37 @@ double combine_cost(const PeerGemm& c, const ExpertsProblem& p, const DeviceLimi
          std::max(adding, sending) / c.chunks + kMeetingSeconds;
 }
 
+template <class T>
+auto combine_reference() {
+  auto kernel = peer_reference<T, ExpertsCombineKernel<T>>(
+      "gemm/experts/gemm_experts_reference.cuh", "experts_combine_reference",
+      gemm_values<OfSize<T>, ExpertsProblem>().where(
+          "the GEMM can compute the rows of all experts and ranks",
+          [](const Gemm& c, const ExpertsProblem& p, const DeviceLimits& d) {
+            return 1.0 * p.rows() * p.ranks < 2147483648.0 &&
+                   is_a_grouped_gemm<OfSize<T>>(c, all_products(p), d);
+          }));
+  kernel.launch = [](const Gemm&, const ExpertsProblem& p, const DeviceLimits& d) {
+    return reference_launch((p.rows() + 1.0 * p.groups * p.n) * p.k, d);
+  };
+  kernel.workspace = {.size = [](const Gemm&, const ExpertsProblem& p, const DeviceLimits&) {
+    const ExpertsReferenceParts parts(p);
+    return WorkspaceSize{.bytes = sizeof(T) *
+                                      static_cast<std::size_t>(parts.a + parts.b + parts.products) +
+                                  sizeof(int) * static_cast<std::size_t>(p.groups * p.ranks)};
+  }};
+  kernel.steps = {{.entry = "kiln::templates::experts_combine_reference_multiply",
+                   .launch =
+                       [](const Gemm& c, const ExpertsProblem& p, const DeviceLimits& d) {
+                         return grouped_launch<OfSize<T>>(c, all_products(p), d);
+                       }},
+                  {.entry = "kiln::templates::experts_combine_reference_add",
+                   .launch = [](const Gemm&, const ExpertsProblem& p, const DeviceLimits& d) {
+                     return reference_launch(1.0 * p.m * p.n, d);
+                   }}};
+  return kernel;
+}
+
 }  // namespace
 
 template <class T>
@@ -69,7 +100,7 @@ std::size_t expert_combine_bytes(int m, int n, int ranks) {
 
 template <class T>
 ExpertsCombineKernel<T> experts_combine_kernel(const SymmetricMemory& memory) {
-  auto kernel = experts_base<T, ExpertsCombineKernel<T>>(memory.size());
+  auto kernel = experts_base<T, ExpertsCombineKernel<T>>(memory, combine_reference<T>());
   kernel.space = experts_space<OfSize<T>>()
                      .where("whole clusters add, of several chunks all but the last",
                             [](const PeerGemm& c, const ExpertsProblem&, const DeviceLimits&) {

@@ -20,7 +20,8 @@ using ExpertsCombineKernel = Kernel<PeerGemm, ExpertsProblem,
                                     void(T*, const T*, const T*, const int*, const int*,
                                          const float*, const Peers*, int, int, int, int, int, int)>;
 
-/// Tuned with data in `memory`, which must outlive its handles.
+/// Tuned with data in `memory`, which must outlive its handles and stay where it is. @throws
+/// UserError when it has fewer flags than kExpertFlags
 template <class T>
 ExpertsCombineKernel<T> experts_combine_kernel(const SymmetricMemory& memory);
 
@@ -32,7 +33,8 @@ class ExpertsCombine : public PeerGemmHandle<ExpertsCombineKernel<T>> {
   ExpertsCombine(const Runtime& runtime, const SymmetricMemory& memory)
       : Base(runtime, memory, experts_combine_kernel<T>(memory)) {}
 
-  /// Starts the operation on `stream`. @throws UserError when the memory is too small
+  /// Starts the operation on `stream`. @throws UserError when the memory is too small,
+  /// or of another number of ranks
   void operator()(Stream stream, T* c, const T* a, const T* b, const int* ends, const int* places,
                   const float* weights, const ExpertsProblem& p) const {
     start(nullptr, stream, c, a, b, ends, places, weights, p);
@@ -46,7 +48,7 @@ class ExpertsCombine : public PeerGemmHandle<ExpertsCombineKernel<T>> {
  private:
   void start(Region* region, Stream stream, T* c, const T* a, const T* b, const int* ends,
              const int* places, const float* weights, const ExpertsProblem& p) const {
-    this->check_memory(expert_combine_bytes<T>(p.m, p.n, p.ranks));
+    this->check_memory(expert_combine_bytes<T>(p.m, p.n, p.ranks), p.ranks);
     this->launch(region, stream, c, a, b, ends, places, weights, this->memory_.peers(), p.m, p.n,
                  p.k, p.groups, p.top, p.ranks);
   }

@@ -69,7 +69,10 @@ struct ExpertAdder {
   __device__ __forceinline__ void send(int chunk) const {
     bool there = true;
     if (threadIdx.x % 32 == 0) {
-      while (*static_cast<const volatile unsigned*>(stored + chunk) < parts) __nanosleep(64);
+      while (there && *static_cast<const volatile unsigned*>(stored + chunk) < parts) {
+        there = !kiln::detail::has_given_up(peers);
+        __nanosleep(64);
+      }
       for (int i = 1; i < peers.size && there; ++i)
         there = operation.wait_until_ready(rank_after(peers, i));
     }

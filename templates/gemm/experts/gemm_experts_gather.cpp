@@ -45,6 +45,29 @@ double gather_cost(const PeerGemm& c, const ExpertsProblem& p, const DeviceLimit
   return std::max(multiplying / (c.late ? 1 : std::max(.1, share)), sending) + kMeetingSeconds / 2;
 }
 
+template <class T>
+auto gather_reference() {
+  auto kernel = peer_reference<T, ExpertsGatherKernel<T>>(
+      "gemm/experts/gemm_experts_reference.cuh", "experts_gather_reference",
+      gemm_values<OfSize<T>, ExpertsProblem>().where(
+          "the GEMM can compute the rows of all experts",
+          [](const Gemm& c, const ExpertsProblem& p, const DeviceLimits& d) {
+            return is_a_grouped_gemm<OfSize<T>>(c, expert_rows(p), d);
+          }));
+  kernel.launch = [](const Gemm&, const ExpertsProblem& p, const DeviceLimits& d) {
+    return reference_launch(1.0 * p.rows() * p.k, d);
+  };
+  kernel.workspace = {.size = [](const Gemm&, const ExpertsProblem& p, const DeviceLimits&) {
+    return WorkspaceSize{.bytes = sizeof(T) * static_cast<std::size_t>(p.rows()) *
+                                  static_cast<std::size_t>(p.k)};
+  }};
+  kernel.steps = {{.entry = "kiln::templates::experts_gather_reference_multiply",
+                   .launch = [](const Gemm& c, const ExpertsProblem& p, const DeviceLimits& d) {
+                     return grouped_launch<OfSize<T>>(c, expert_rows(p), d);
+                   }}};
+  return kernel;
+}
+
 }  // namespace
 
 template <class T>
@@ -58,7 +81,7 @@ std::size_t expert_gather_bytes(int m, int k, int top, int ranks) {
 
 template <class T>
 ExpertsGatherKernel<T> experts_gather_kernel(const SymmetricMemory& memory) {
-  auto kernel = experts_base<T, ExpertsGatherKernel<T>>(memory.size());
+  auto kernel = experts_base<T, ExpertsGatherKernel<T>>(memory, gather_reference<T>());
   kernel.space =
       experts_space<OfSize<T>>()
           .where("whole clusters send, with the memory of their stages",

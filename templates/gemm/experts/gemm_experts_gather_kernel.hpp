@@ -21,7 +21,8 @@ using ExpertsGatherKernel = Kernel<PeerGemm, ExpertsProblem,
                                    void(T*, const T*, const T*, const T*, const int*, const int*,
                                         const Peers*, int, int, int, int, int, int)>;
 
-/// Tuned with data in `memory`, which must outlive its handles.
+/// Tuned with data in `memory`, which must outlive its handles and stay where it is. @throws
+/// UserError when it has fewer flags than kExpertFlags
 template <class T>
 ExpertsGatherKernel<T> experts_gather_kernel(const SymmetricMemory& memory);
 
@@ -33,7 +34,8 @@ class ExpertsGather : public PeerGemmHandle<ExpertsGatherKernel<T>> {
   ExpertsGather(const Runtime& runtime, const SymmetricMemory& memory)
       : Base(runtime, memory, experts_gather_kernel<T>(memory)) {}
 
-  /// Starts the operation on `stream`. @throws UserError when the memory is too small
+  /// Starts the operation on `stream`. @throws UserError when the memory is too small,
+  /// or of another number of ranks
   void operator()(Stream stream, T* c, const T* a, const T* b, const int* tokens, const int* ends,
                   const ExpertsProblem& p) const {
     start(nullptr, stream, c, a, b, tokens, ends, p);
@@ -47,7 +49,7 @@ class ExpertsGather : public PeerGemmHandle<ExpertsGatherKernel<T>> {
  private:
   void start(Region* region, Stream stream, T* c, const T* a, const T* b, const int* tokens,
              const int* ends, const ExpertsProblem& p) const {
-    this->check_memory(expert_gather_bytes<T>(p.m, p.k, p.top, p.ranks));
+    this->check_memory(expert_gather_bytes<T>(p.m, p.k, p.top, p.ranks), p.ranks);
     this->launch(region, stream, c, a, b, static_cast<const T*>(this->memory_.data()), tokens, ends,
                  this->memory_.peers(), p.m, p.n, p.k, p.groups, p.top, p.ranks);
   }

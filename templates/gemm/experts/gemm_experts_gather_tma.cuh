@@ -56,6 +56,7 @@ class ExpertSender {
       return;
     }
     const int high = expert_chunk_rows(c, p), first = peers_.rank * p.m;
+    bulk_ = aligned(16, a);
     for (int chunk = 0; chunk < c.chunks; ++chunk) {
       const int begin = min(chunk * high, p.rows()), end = min(begin + high, p.rows());
 #pragma unroll 1
@@ -89,10 +90,24 @@ class ExpertSender {
     if (lane_ == 0) {
       // The piece is free once all stores but the last kAhead - 1 have read their data.
       hopper::wait_stores_read<kAhead - 1>();
-      full_[piece].arrive_expect(bytes(part));
-      hopper::load_bytes(ring_ + piece * Ring::kPieceBytes, from + part, bytes(part), full_[piece]);
+      if (bulk_) {
+        full_[piece].arrive_expect(bytes(part));
+        hopper::load_bytes(ring_ + piece * Ring::kPieceBytes, from + part, bytes(part),
+                           full_[piece]);
+      }
     }
     __syncwarp();
+    if (!bulk_) copy(from + part, piece, bytes(part));
+  }
+  /// What bulk copies cannot load: an array of the caller's that is aligned to its elements alone.
+  __device__ __forceinline__ void copy(const char* from, unsigned piece, unsigned bytes) {
+    auto* const to = reinterpret_cast<unsigned short*>(ring_ + piece * Ring::kPieceBytes);
+#pragma unroll 1
+    for (unsigned i = lane_; i < bytes / sizeof(unsigned short); i += 32)
+      to[i] = reinterpret_cast<const unsigned short*>(from)[i];
+    hopper::publish_shared();  // bulk copies read it
+    __syncwarp();
+    if (lane_ == 0) full_[piece].arrive();
   }
   __device__ __forceinline__ void store() {
     const unsigned piece = stores_ % kPieces, parity = stores_ / kPieces & 1;
@@ -135,6 +150,7 @@ class ExpertSender {
   hopper::Barrier* const sent_;
   const int row_bytes_;
   const unsigned lane_, warps_;
+  bool bulk_ = true;                 // the tokens can be loaded by bulk copies
   unsigned loads_ = 0, stores_ = 0;  // so far
   int chunks_ = 0, told_ = 0;        // that have been loaded, and said to have been sent
   int row_ = 0, part_ = 0;           // where the lane's piece goes

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
 #include <random>
 #include <string>
@@ -25,11 +26,11 @@ inline void check_experts(const ExpertsProblem& p) {
     throw UserError("a GEMM of experts: there are more than 2^31 - 1 rows");
 }
 
-/// Whether the grouped GEMM of a config can compute all rows.
+/// Whether the grouped GEMM can compute all rows.
 template <class T>
-bool is_a_grouped_gemm(const PeerGemm& c, const ExpertsProblem& p, const DeviceLimits& d) {
+bool is_a_grouped_gemm(const Gemm& c, const GroupedProblem& p, const DeviceLimits& d) {
   static const DynamicSpace gemms = grouped_space<T, GroupedProblem>().dynamic();
-  return !gemms.violated(to_values(c.gemm()), to_values(expert_rows(p)), d);
+  return !gemms.violated(to_values(c), to_values(p), d);
 }
 
 template <class T>
@@ -38,7 +39,9 @@ constexpr Space<PeerGemm, ExpertsProblem> experts_space() {
   using D = const DeviceLimits&;
   return peer_gemm_values<T, ExpertsProblem>({1, 2, 4, 8, 16, 32})
       .where("the GEMM can compute the rows of all experts",
-             [](const PeerGemm& c, P p, D d) { return is_a_grouped_gemm<T>(c, p, d); })
+             [](const PeerGemm& c, P p, D d) {
+               return is_a_grouped_gemm<T>(c.gemm(), expert_rows(p), d);
+             })
       .where("there are rows, and they lie at multiples of 16 bytes",
              [](const PeerGemm& c, P p, D) {
                return !c.overlap || (p.rows() > 0 && p.groups > 0 && p.n % 8 == 0 && p.k % 8 == 0);
@@ -73,7 +76,7 @@ std::optional<PeerGemm> experts_default(const ExpertsProblem& p, const DeviceLim
   double least = 0;
   for (const PeerGemm& c :
        experts_configs<T>(p, d, [](const PeerGemm&, std::vector<PeerGemm>&) {})) {
-    if (!is_a_grouped_gemm<T>(c, p, d)) continue;
+    if (!is_a_grouped_gemm<T>(c.gemm(), expert_rows(p), d)) continue;
     if (const double cost = grouped_cost<T>(c.gemm(), expert_rows(p), d); !best || cost < least) {
       best = c;
       least = cost;
@@ -141,7 +144,9 @@ inline DrawnExperts drawn_experts(const ExpertsProblem& p, std::size_t draw) {
 
 /// What both operations have in common; the rest is for each to fill in.
 template <class T, class Type>
-Type experts_base(int ranks) {
+Type experts_base(const SymmetricMemory& memory,
+                  const typename PeerReference<Type>::Type& reference) {
+  check_flags(memory, kExpertFlags);
   Type kernel{.space = experts_space<OfSize<T>>()};
   kernel.config_type = "kiln::templates::PeerGemm";
   kernel.types = {device_name<T>()};
@@ -152,7 +157,9 @@ Type experts_base(int ranks) {
   kernel.draws = kGroupDraws;
   kernel.device_reference = DeviceReference{
       .config = "",
-      .problem = {{"m", 40}, {"n", 72}, {"k", 136}, {"groups", 3}, {"top", 2}, {"ranks", ranks}}};
+      .problem =
+          {{"m", 40}, {"n", 72}, {"k", 136}, {"groups", 3}, {"top", 2}, {"ranks", memory.size()}},
+      .kernel = std::make_shared<const KernelDefinition>(reference.definition())};
   kernel.tolerance = kGemmTolerance<T>;
   kernel.data_version = "elements of ranks, 1";
   kernel.flops = [](const ExpertsProblem& p) { return 2.0 * p.rows() * p.n * p.k; };
@@ -173,8 +180,8 @@ inline void check_tuning(const SymmetricMemory& memory, const ExpertsProblem& p,
                          std::size_t bytes) {
   if (p.ranks != memory.size())
     throw UserError("a GEMM of experts: `ranks` is not the symmetric memory's number");
-  if (bytes > memory.bytes() || memory.flags() < kExpertFlags)
-    throw UserError("a GEMM of experts: the symmetric memory is too small, or has too few flags");
+  if (bytes > memory.bytes())
+    throw UserError("a GEMM of experts: the symmetric memory is too small");
 }
 
 }  // namespace kiln::templates

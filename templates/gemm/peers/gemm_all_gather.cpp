@@ -90,6 +90,24 @@ std::vector<TypedMapRule<PeerGemm, PeerGemmProblem>> all_gather_maps() {
   }
 }
 
+template <class T>
+auto all_gather_reference() {
+  auto kernel = peer_reference<T, AllGatherGemmKernel<T>>("gemm/peers/gemm_peers_reference.cuh",
+                                                          "all_gather_reference",
+                                                          peer_gemm_reference_space<OfSize<T>>());
+  kernel.launch = [](const Gemm&, const PeerGemmProblem& p, const DeviceLimits& d) {
+    return reference_launch(1.0 * p.m * p.k, d);
+  };
+  kernel.workspace = {.size = [](const Gemm&, const PeerGemmProblem& p, const DeviceLimits&) {
+    return WorkspaceSize{.bytes = sizeof(T) * static_cast<std::size_t>(ReferenceParts(p).a)};
+  }};
+  kernel.steps = {{.entry = "kiln::templates::all_gather_reference_multiply",
+                   .launch = [](const Gemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
+                     return gemm_launch<OfSize<T>>(c, kPeerOp, all_rows(p), d);
+                   }}};
+  return kernel;
+}
+
 }  // namespace
 
 template <class T>
@@ -100,7 +118,7 @@ std::size_t all_gather_bytes(int m, int k, int ranks) {
 
 template <class T>
 AllGatherGemmKernel<T> all_gather_gemm_kernel(const SymmetricMemory& memory) {
-  auto kernel = peer_gemm_base<T, AllGatherGemmKernel<T>>(memory.size());
+  auto kernel = peer_gemm_base<T, AllGatherGemmKernel<T>>(memory, all_gather_reference<T>());
   kernel.name = "all_gather_gemm";
   kernel.source = {.file = templates_dir() / "gemm/peers/gemm_all_gather.cuh"};
   kernel.entry = "kiln::templates::gemm_all_gather";

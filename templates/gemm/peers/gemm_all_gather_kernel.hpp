@@ -21,7 +21,8 @@ using AllGatherGemmKernel =
     Kernel<PeerGemm, PeerGemmProblem,
            void(T*, const T*, const T*, const T*, const T*, const Peers*, int, int, int, int)>;
 
-/// Tuned with data in `memory`, which must outlive its handles.
+/// Tuned with data in `memory`, which must outlive its handles and stay where it is. @throws
+/// UserError when it has fewer flags than kPeerGemmFlags
 template <class T>
 AllGatherGemmKernel<T> all_gather_gemm_kernel(const SymmetricMemory& memory);
 
@@ -46,7 +47,7 @@ class AllGatherGemm : public PeerGemmHandle<AllGatherGemmKernel<T>> {
  private:
   void start(Region* region, Stream stream, T* c, const T* a, const T* b, int m, int n,
              int k) const {
-    this->check_memory(all_gather_bytes<T>(m, k, this->memory_.size()));
+    this->check_memory(all_gather_bytes<T>(m, k, this->memory_.size()), this->memory_.size());
     this->launch(region, stream, c, a, b, static_cast<const T*>(this->memory_.data()), a,
                  this->memory_.peers(), m, n, k, this->memory_.size());
   }

@@ -31,6 +31,7 @@ class PeerOperation {
   /// One thread of all. Others may send from now on.
   __device__ __forceinline__ void say_ready() const {
     for (int i = 1; i < peers_.size; ++i) signal(peers_, rank_after(peers_, i), 0, epoch_);
+    delay(0);
   }
   /// False: given up, as of all waits.
   __device__ __forceinline__ bool wait_until_ready(int to) const {
@@ -81,7 +82,17 @@ class PeerOperation {
  private:
   static constexpr int kParts = most / chunks;  // flags of a chunk: all change each time
 
+  /// Tests define KILN_PEER_DELAY, by how many microseconds or so a rank is late: at place 0 when
+  /// others know that it has begun, at place 1 + i before they know that chunk i is there.
+  __device__ __forceinline__ void delay([[maybe_unused]] int place) const {
+#ifdef KILN_PEER_DELAY
+    const unsigned turns = KILN_PEER_DELAY(static_cast<unsigned>(peers_.rank), epoch_, place);
+    for (unsigned i = 0; i < turns && !kiln::detail::has_given_up(peers_); ++i) __nanosleep(1000);
+#endif
+  }
+
   __device__ __forceinline__ void set_flags(int to, int chunk) const {
+    delay(1 + chunk);
     for (int part = 0; part < kParts; ++part)
       signal_behind_fence(peers_, to, 1 + chunk * kParts + part, epoch_);
   }

@@ -90,6 +90,13 @@ struct SendRing {
 /// That of a block that does nothing else meanwhile.
 inline constexpr SendRing kSendersRing{8, 8192};
 
+/// Element i of a rank's arrays as tunings have them, on the host and on devices: no rank's are
+/// another one's. Exact in all types.
+constexpr float element_of_rank(int rank, unsigned i) {
+  const unsigned mixed = (i + 1) * 2654435761u ^ (static_cast<unsigned>(rank) + 1) * 2246822519u;
+  return static_cast<float>(mixed >> 23) / 256 - 1;
+}
+
 /// The rows of all ranks, as one matrix.
 constexpr GemmProblem all_ranks(const PeerGemmProblem& p) { return {p.m * p.ranks, p.n, p.k}; }
 /// The same as a batch per rank.
@@ -105,6 +112,23 @@ constexpr GemmShape<true> by_rank(const PeerGemmProblem& p) {
           .stride_a = GemmStride{p.m} * p.k,
           .stride_b = 0};
 }
+
+/// A rank's rows of the product, as a batch for each rank's part of k.
+constexpr GemmShape<true> by_part(const PeerGemmProblem& p) {
+  GemmShape<true> parts = by_rank(p);
+  parts.stride_b = GemmStride{p.n} * p.k;
+  return parts;
+}
+/// The references' workspace (gemm_peers_reference.cuh) begins with [ranks][m][k] of A. Where a
+/// reduce-scatter has what is behind it: [ranks][n][k] of B, and [ranks][m][n] of sums.
+struct ReferenceParts {
+  long long a, b, sums;  // elements, in multiples of 256 bytes
+  constexpr explicit ReferenceParts(const PeerGemmProblem& p)
+      : a(whole(p.m, p.k, p.ranks)), b(whole(p.n, p.k, p.ranks)), sums(whole(p.m, p.n, p.ranks)) {}
+  static constexpr long long whole(long long rows, long long columns, long long parts) {
+    return (rows * columns * parts + 127) / 128 * 128;
+  }
+};
 
 }  // namespace kiln::templates
 

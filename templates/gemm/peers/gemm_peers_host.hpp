@@ -3,7 +3,7 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,14 +51,12 @@ inline std::size_t peer_gemm_elements(int m, int columns, int parts, int box_row
   return std::max<std::size_t>(elements, 1);
 }
 
-/// `count` elements of a rank as tunings have them: no rank's are another one's.
+/// `count` elements of a rank as tunings have them.
 template <class T>
 std::vector<T> elements_of_rank(int rank, std::size_t count) {
   std::vector<T> elements(count);
   tbb::parallel_for(std::size_t{0}, count, [&](std::size_t i) {
-    const auto mixed = static_cast<std::uint32_t>(i + 1) * 2654435761u ^
-                       (static_cast<std::uint32_t>(rank) + 1) * 2246822519u;
-    elements[i] = T(static_cast<float>(mixed >> 23) / 256 - 1);
+    elements[i] = T(element_of_rank(rank, static_cast<unsigned>(i)));
   });
   return elements;
 }
@@ -171,7 +169,7 @@ std::optional<PeerGemm> peer_gemm_default(const PeerGemmProblem& p, const Device
   if (sizeof(T) > 2 || d.compute_capability != 90) return best;
   double least = 0;
   for (const PeerGemm& c : peer_gemm_configs<T>(p, d)) {
-    if (c.overlap || !is_a_gemm<T>(c, p, d)) continue;
+    if (c.overlap || !is_a_gemm<T>(c.gemm(), p, d)) continue;
     if (const double cost = peer_multiplying_cost<T>(c, p, d); !best || cost < least) {
       best = c;
       least = cost;
@@ -180,9 +178,54 @@ std::optional<PeerGemm> peer_gemm_default(const PeerGemmProblem& p, const Device
   return best;
 }
 
+/// A reference is a kernel that takes the same arguments and communicates with nobody: else a rank
+/// would wait in it for others that cannot make their data, or have trusted theirs before.
+template <class Kernel>
+struct PeerReference;
+template <class Problem, class... Args>
+struct PeerReference<Kernel<PeerGemm, Problem, void(Args...)>> {
+  using Type = Kernel<Gemm, Problem, void(Args...)>;
+};
+/// Launches that make or add elements, at least one block.
+inline Launch reference_launch(double elements, const DeviceLimits& d) {
+  constexpr unsigned kThreads = 256;
+  const double most = 8.0 * std::max(1, d.usable_multiprocessors());
+  return {{static_cast<unsigned>(std::clamp(elements / kThreads, 1.0, most))}, {kThreads}};
+}
+/// Its GEMM is the space's default, without tensor maps. The rest is for each to fill in.
+template <class T, class Type>
+auto peer_reference(const char* file, const char* entry,
+                    const Space<Gemm, typename Type::ProblemType>& space) {
+  typename PeerReference<Type>::Type kernel{.space = space};
+  kernel.name = entry;
+  kernel.source = {.file = templates_dir() / file};
+  kernel.entry = std::string("kiln::templates::") + entry;
+  kernel.config_type = "kiln::templates::Gemm";
+  kernel.types = {device_name<T>()};
+  return kernel;
+}
+
+template <class T>
+auto peer_gemm_reference_space() {
+  return gemm_values<T, PeerGemmProblem>().where(
+      "the GEMM can compute the rows of all ranks",
+      [](const Gemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
+        return is_a_gemm<T>(c, p, d);
+      });
+}
+
+/// @throws UserError when it has fewer flags: those of a source rank would be another one's, too
+inline void check_flags(const SymmetricMemory& memory, unsigned flags) {
+  if (memory.flags() < flags)
+    throw UserError("a GEMM of ranks: the symmetric memory has " + std::to_string(memory.flags()) +
+                    " flags, of " + std::to_string(flags) + " that are needed");
+}
+
 /// What both operations have in common; the rest is for each to fill in.
 template <class T, class Type>
-Type peer_gemm_base(int ranks) {
+Type peer_gemm_base(const SymmetricMemory& memory,
+                    const typename PeerReference<Type>::Type& reference) {
+  check_flags(memory, kPeerGemmFlags);
   Type kernel{.space = peer_gemm_space<OfSize<T>>()};
   kernel.config_type = "kiln::templates::PeerGemm";
   kernel.types = {device_name<T>()};
@@ -193,8 +236,10 @@ Type peer_gemm_base(int ranks) {
     check_peers(p);
     return PeerGemmProblem{row_bucket(p.m), p.n, p.k, p.ranks};
   };
-  kernel.device_reference = DeviceReference{
-      .config = "", .problem = {{"m", 96}, {"n", 200}, {"k", 136}, {"ranks", ranks}}};
+  kernel.device_reference =
+      DeviceReference{.config = "",
+                      .problem = {{"m", 96}, {"n", 200}, {"k", 136}, {"ranks", memory.size()}},
+                      .kernel = std::make_shared<const KernelDefinition>(reference.definition())};
   kernel.tolerance = kGemmTolerance<T>;
   kernel.data_version = "elements of ranks, 1";
   kernel.flops = [](const PeerGemmProblem& p) { return 2.0 * p.m * p.ranks * p.n * p.k; };
@@ -208,8 +253,7 @@ inline void check_tuning(const SymmetricMemory& memory, const PeerGemmProblem& p
                          std::size_t bytes) {
   if (p.ranks != memory.size())
     throw UserError("a GEMM of ranks: `ranks` is not the symmetric memory's number");
-  if (bytes > memory.bytes() || memory.flags() < kPeerGemmFlags)
-    throw UserError("a GEMM of ranks: the symmetric memory is too small, or has too few flags");
+  if (bytes > memory.bytes()) throw UserError("a GEMM of ranks: the symmetric memory is too small");
 }
 
 }  // namespace kiln::templates

@@ -24,9 +24,10 @@ class PeerGemmHandle<Kernel<PeerGemm, Problem, void(Args...)>> {
  public:
   using KernelType = Kernel<PeerGemm, Problem, void(Args...)>;
 
-  /// `memory` must outlive this. A launch must not tune by itself, because the other ranks would
+  /// `memory` must outlive this, and stay where it is. A launch must not tune by itself, because the other ranks would
   /// not do the same: the runtime's mode is one that does not, or its options name the ranks, in
-  /// step.
+  /// step, and a guard of this memory. (One that finds the memory when it is called: the memory is
+  /// made after the runtime.) Without a guard nothing ends candidates that hang in this process.
   PeerGemmHandle(const Runtime& runtime, const SymmetricMemory& memory, const KernelType& kernel)
       : memory_(memory), handle_(runtime.tuned(kernel)) {}
 
@@ -50,7 +51,10 @@ class PeerGemmHandle<Kernel<PeerGemm, Problem, void(Args...)>> {
   const Tuned<PeerGemm, Problem, void(Args...)>& handle() const { return handle_; }
 
  protected:
-  void check_memory(std::size_t bytes) const {
+  /// @throws UserError when the memory's kernels would reach beyond it
+  void check_memory(std::size_t bytes, int ranks) const {
+    if (ranks != memory_.size())
+      throw UserError("a GEMM of ranks: `ranks` is not the symmetric memory's number");
     if (bytes > memory_.bytes())
       throw UserError("a GEMM of ranks: the symmetric memory is too small");
   }

@@ -18,9 +18,9 @@ inline GemmShape<false> all_rows(const PeerGemmProblem& p) {
 
 /// Whether the GEMM of a config can compute all rows.
 template <class T>
-bool is_a_gemm(const PeerGemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
+bool is_a_gemm(const Gemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
   static const DynamicSpace gemms = gemm_space<T, kPeerOp, GemmProblem>().dynamic();
-  return !gemms.violated(to_values(c.gemm()), to_values(all_ranks(p)), d);
+  return !gemms.violated(to_values(c), to_values(all_ranks(p)), d);
 }
 
 /// The fields' values, with what holds for each operation.
@@ -76,7 +76,7 @@ constexpr Space<PeerGemm, PeerGemmProblem> peer_gemm_space() {
   using D = const DeviceLimits&;
   return peer_gemm_values<T, PeerGemmProblem>({1, 2, 4, 8})
       .where("the GEMM can compute the rows of all ranks",
-             [](const PeerGemm& c, P p, D d) { return is_a_gemm<T>(c, p, d); })
+             [](const PeerGemm& c, P p, D d) { return is_a_gemm<T>(c.gemm(), p, d); })
       .where("each rank has rows, and they lie at multiples of 16 bytes",
              [](const PeerGemm& c, P p, D) {
                return !c.overlap || (p.m > 0 && p.n % 8 == 0 && by_rank(p).storable(sizeof(T)));

@@ -87,6 +87,31 @@ std::vector<TypedMapRule<PeerGemm, PeerGemmProblem>> reduce_scatter_maps() {
   }
 }
 
+template <class T>
+auto reduce_scatter_reference() {
+  auto kernel = peer_reference<T, ReduceScatterGemmKernel<T>>(
+      "gemm/peers/gemm_peers_reference.cuh", "reduce_scatter_reference",
+      peer_gemm_reference_space<OfSize<T>>());
+  kernel.launch = [](const Gemm&, const PeerGemmProblem& p, const DeviceLimits& d) {
+    return reference_launch(1.0 * (p.m + p.n) * p.k, d);
+  };
+  kernel.workspace = {.size = [](const Gemm&, const PeerGemmProblem& p, const DeviceLimits&) {
+    const ReferenceParts parts(p);
+    return WorkspaceSize{.bytes =
+                             sizeof(T) * static_cast<std::size_t>(parts.a + parts.b + parts.sums)};
+  }};
+  kernel.steps = {{.entry = "kiln::templates::reduce_scatter_reference_multiply",
+                   .launch =
+                       [](const Gemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
+                         return gemm_launch<OfSize<T>>(c, kPeerOp, by_part(p), d);
+                       }},
+                  {.entry = "kiln::templates::reduce_scatter_reference_add",
+                   .launch = [](const Gemm&, const PeerGemmProblem& p, const DeviceLimits& d) {
+                     return reference_launch(1.0 * p.m * p.n, d);
+                   }}};
+  return kernel;
+}
+
 }  // namespace
 
 template <class T>
@@ -99,7 +124,8 @@ std::size_t reduce_scatter_bytes(int m, int n, int ranks) {
 
 template <class T>
 ReduceScatterGemmKernel<T> reduce_scatter_gemm_kernel(const SymmetricMemory& memory) {
-  auto kernel = peer_gemm_base<T, ReduceScatterGemmKernel<T>>(memory.size());
+  auto kernel =
+      peer_gemm_base<T, ReduceScatterGemmKernel<T>>(memory, reduce_scatter_reference<T>());
   kernel.space = peer_gemm_space<OfSize<T>>()
                      .where("two stages and whole tiles that are sent fit into shared memory",
                             [](const PeerGemm& c, const PeerGemmProblem&, const DeviceLimits&) {

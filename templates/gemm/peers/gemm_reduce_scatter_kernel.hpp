@@ -20,7 +20,8 @@ using ReduceScatterGemmKernel =
     Kernel<PeerGemm, PeerGemmProblem,
            void(T*, const T*, const T*, T*, const Peers*, int, int, int, int)>;
 
-/// Tuned with data in `memory`, which must outlive its handles.
+/// Tuned with data in `memory`, which must outlive its handles and stay where it is. @throws
+/// UserError when it has fewer flags than kPeerGemmFlags
 template <class T>
 ReduceScatterGemmKernel<T> reduce_scatter_gemm_kernel(const SymmetricMemory& memory);
 
@@ -45,7 +46,7 @@ class ReduceScatterGemm : public PeerGemmHandle<ReduceScatterGemmKernel<T>> {
  private:
   void start(Region* region, Stream stream, T* c, const T* a, const T* b, int m, int n,
              int k) const {
-    this->check_memory(reduce_scatter_bytes<T>(m, n, this->memory_.size()));
+    this->check_memory(reduce_scatter_bytes<T>(m, n, this->memory_.size()), this->memory_.size());
     this->launch(region, stream, c, a, b, static_cast<T*>(this->memory_.data()),
                  this->memory_.peers(), m, n, k, this->memory_.size());
   }

@@ -204,7 +204,13 @@ __device__ __forceinline__ void reduce_scatter_tma_body(T* out, const hopper::Te
   Body body = block.template body<Body>(
       a, b, Output{{epilogue, shape, block.staging()}, out, peers}, shape);
   const PeerOperation<c.chunks> operation(peers);
-  if (blockIdx.x == 0 && threadIdx.x == 0) operation.say_ready();
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    operation.say_ready();
+    // Where m is less than what was tuned, no tile says so of the last chunks.
+    for (int chunk = 0; chunk < c.chunks; ++chunk)
+      for (int i = 1; i < peers.size && chunk * c.chunk_rows(p.m) >= p.m; ++i)
+        operation.say_sent(rank_after(peers, i), chunk);
+  }
   body.init_barriers();
   if (threadIdx.x == 32) {
     hopper::prefetch_map(a);
