@@ -176,18 +176,14 @@ inline StepReport serve_steps(const Runtime& runtime, Communicator& steps, const
       window.close();
       report.closings.push_back(seconds_after(closes));
     }
-    const bool before = runtime.settled();
     const auto starts = Clock::now();
     for (int i = 0; i < launches; ++i) launch(other_work, other);
     for (const Data& d : data) launch(handle, d);
     std::vector<float> sums;
     for (const Data& d : data) sums.push_back(d.y.download().back());
-    sums.push_back(before ? 0.0F : 1.0F);
     must(steps.reduce(sums, Reduction::sum, deadline_in(60)));
     report.steps.push_back(seconds_after(starts));
 
-    const bool all_settled = sums.back() == 0;
-    sums.pop_back();
     for (const float sum : sums) report.sums_right = report.sums_right && sum == total;
     std::string in_use;
     for (const int n : plan.problems)
@@ -200,8 +196,8 @@ inline StepReport serve_steps(const Runtime& runtime, Communicator& steps, const
     report.commits.push_back(seconds_after(commits));
     report.changes += committed.changes.size();
     report.digests_equal = same_on_all(steps, committed.digest) && report.digests_equal;
-    report.settled = all_settled;
-    if (step >= plan.at_most || (step >= plan.at_least && all_settled)) return report;
+    report.settled = runtime.settled();  // the same on all ranks: they leave at the same step
+    if (step >= plan.at_most || (step >= plan.at_least && report.settled)) return report;
   }
 }
 

@@ -166,10 +166,11 @@ class Runtime {
   /// @throws EnvironmentError when a rank fails; then nothing is published, if the communicator has
   /// `settle`, else possibly on some ranks
   CommitReport commit() const;
-  /// Whether all launches get what is final for their problem: nothing is in use that the
-  /// background still tries to improve. With ranks it says what the last commit() has found, the
-  /// same on all of them: whether any rank still looked for something then. So it is false before
-  /// the first commit, and the next one tells of what was launched since.
+  /// Whether all launches get what is final for their problem: none gets an untuned config that
+  /// stands in for it (until the problem is launched again, prepared or tuned), nor, in mode
+  /// background, what is still to be improved. In mode background with ranks it says what the last
+  /// commit() has found, the same on all of them: whether any rank still looked for something then.
+  /// So it is false before the first commit, and the next one tells of what was launched since.
   bool settled() const;
 
   /// The instances that were Missing so far, each once, as `kiln precompile --manifest` takes them:

@@ -29,6 +29,12 @@ class Communicator;
 /// costs a CUDA device or, on the host device, the program; or in a worker, a process of Kiln's
 /// own, where it costs that process. Callables (functions with knobs, alternatives of choices) and
 /// regions stay in this process.
+///
+/// Where a worker is never of use (its program is missing or of another build, the device is shared
+/// through MPS, allows one process only or is no host or CUDA device, the kernel takes memory of
+/// this process), candidates run in this process, and the result has a warning. One that cannot be
+/// started just now is no such reason: after three tries the tuning ends, `tune` throws an
+/// EnvironmentError, and a launch runs the untuned config.
 enum class Isolation {
   off,          ///< in this process
   after_fault,  ///< in this process, until a candidate of the problem has faulted, in it or in an

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <condition_variable>
 #include <mutex>
@@ -94,6 +95,13 @@ TuningWindow Runtime::window(const WindowOptions& options) const {
 
 CommitReport Runtime::commit() const { return background_of(*engine_).commit(); }
 
-bool Runtime::settled() const { return !engine_->background() || engine_->background()->settled(); }
+bool Runtime::settled() const {
+  if (const runtime::Background* const background = engine_->background()) {
+    if (!background->settled()) return false;
+    if (engine_->options().tuning.ranks) return true;  // a stand-in is this rank's alone
+  }
+  return std::ranges::none_of(engine_->serving().handles(),
+                              [](const auto& handle) { return handle->problems().on_stand_in(); });
+}
 
 }  // namespace kiln

@@ -242,6 +242,15 @@ ProblemState Problems::state(std::span<const std::int64_t> problem) const {
   return found == lives_.end() ? ProblemState::unknown : found->second.state;
 }
 
+bool Problems::on_stand_in() const {
+  std::lock_guard lock(mutex_);
+  return std::ranges::any_of(lives_, [&](const auto& life) {
+    const ProblemState state = life.second.state;
+    return (state == ProblemState::on_stand_in || state == ProblemState::being_made_on_stand_in) &&
+           !table_.find(life.first, Standing::best_known);
+  });
+}
+
 std::optional<Missing> Problems::missing(std::span<const std::int64_t> problem) const {
   std::lock_guard lock(mutex_);
   const auto found = lives_.find(values_of(problem));

@@ -143,6 +143,9 @@ class Problems {
   void reclaim() noexcept { const Sweep sweep(*this); }
 
   ProblemState state(std::span<const std::int64_t> problem) const;
+  /// Whether launches of any problem get a stand-in that is not the best known. Takes time by the
+  /// number of problems.
+  bool on_stand_in() const;
   /// What is missing, in the two `missing` states.
   std::optional<Missing> missing(std::span<const std::int64_t> problem) const;
 

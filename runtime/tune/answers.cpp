@@ -17,6 +17,21 @@ namespace {
 
 constexpr std::size_t kMaxWarnings = 5;
 
+/// Whether the way of timing has no part in it: launches were not timed when it was found out, or
+/// a fault ended them.
+bool is_verdict(CandidateStatus status) {
+  switch (status) {
+    case CandidateStatus::compile_failed:
+    case CandidateStatus::wrong_result:
+    case CandidateStatus::crashed:
+    case CandidateStatus::hung:
+    case CandidateStatus::out_of_memory:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 void check(const TuneOptions& options) {
@@ -121,12 +136,25 @@ bool may_join(const std::optional<Recall>& known, const TuneOptions& options) {
   return known && known->same_space && known->policy == policy_of(options);
 }
 
+TuneResult comparable(const Recall& known, const TuneOptions& options) {
+  TuneResult result = known.result;
+  if (known.policy == policy_of(options)) return result;
+  for (Candidate& c : result.candidates) {
+    if (is_verdict(c.status)) continue;
+    Candidate untimed;
+    untimed.config = std::move(c.config);
+    untimed.cut_seconds = c.cut_seconds;  // it may hang
+    c = std::move(untimed);
+  }
+  return result;
+}
+
 TuneResult joined(const std::optional<Recall>& latest, const TuneResult& found,
                   const TuneOptions& options, bool anew) {
-  if (!may_join(latest, options)) return found;
-  if (!anew) return merged(latest->result, found);
+  if (!latest || !latest->same_space) return found;
+  if (!anew && may_join(latest, options)) return merged(latest->result, found);
   TuneResult result = found;
-  add_missing(result, latest->result);
+  add_missing(result, comparable(*latest, options));
   return result;
 }
 

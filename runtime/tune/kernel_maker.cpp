@@ -224,7 +224,10 @@ std::unique_ptr<ProblemBench> KernelMaker::make_bench(std::span<const std::int64
                                                       std::uint64_t seed) {
   if (isolated_) try {
       return isolated_bench(problem, seed);
-    } catch (const EnvironmentError& error) {  // nor is there memory for its data
+    } catch (const EnvironmentError& error) {
+      const bool never = dynamic_cast<const CannotIsolate*>(&error) != nullptr;
+      // What passes, such as a lack of memory for its data, must not bring candidates here.
+      if (!never && !group_) throw BenchLost(error.what());
       isolated_ = false;
       if (group_)
         why_alone_ = error.what();  // a warning, once all ranks know

@@ -31,6 +31,10 @@ TuneResult merged(const TuneResult& earlier, const TuneResult& now);
 void add_missing(TuneResult& result, const TuneResult& earlier);
 /// Whether a record's times may stand beside those of a tuning with these options.
 bool may_join(const std::optional<Recall>& known, const TuneOptions& options);
+/// What is known of candidates to a tuning with these options. Of a record that was timed by
+/// another policy that is what does not depend on it: which of them do not compile, are wrong,
+/// crashed, hung or took too much memory, and which were cut off; the others are untried.
+TuneResult comparable(const Recall& known, const TuneOptions& options);
 /// What is to be on record from now on, where `latest` is. `anew`: what was found takes the place
 /// of an earlier winner, and only what it did not try is added.
 TuneResult joined(const std::optional<Recall>& latest, const TuneResult& found,

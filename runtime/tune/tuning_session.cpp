@@ -120,8 +120,6 @@ class Session {
     return workshop_.records().recall(subject_, problem_, options_, for_launch_);
   }
   bool answered() const { return answers(*known_, options_, for_launch_); }
-  /// Whether its times may stand beside those of this search.
-  bool comparable(const Recall& known) const { return known.policy == policy_of(options_); }
 
   /// Empty if the turn did not come in time.
   TuningTurn::Hold take_turn() {
@@ -159,7 +157,8 @@ class Session {
     // record.
     if (faulted_) workshop_.faults().add(key_.digest);
     TuneContext context;
-    if (known_ && comparable(*known_) && !options_.retune) context.prior = &known_->result;
+    std::optional<TuneResult> prior;
+    if (known_ && !options_.retune) context.prior = &prior.emplace(comparable(*known_, options_));
     if (known_) context.incumbent = known_->result.winner().config;
     context.starts = workshop_.records().starting_points(subject_, problem_, kStarts);
     context.evidence = workshop_.records().evidence(subject_, problem_, kTasks);
@@ -227,7 +226,7 @@ class Session {
 
   /// An earlier result is kept until it is measured again.
   TuneResult completed(TuneResult result) const {
-    if (known_ && comparable(*known_) && options_.retune) add_missing(result, known_->result);
+    if (known_ && options_.retune) add_missing(result, comparable(*known_, options_));
     return result;
   }
 

@@ -38,7 +38,8 @@ class Desk {
   explicit Desk(OpenDevice open) : open_(std::move(open)) {}
 
   std::vector<std::byte> begin(std::span<const std::byte> bytes) {
-    WorkerGreeting greeting{.obstacle = {}, .identity = worker_identity()};
+    WorkerGreeting greeting;
+    greeting.identity = worker_identity();
     try {
       offer_to_the_memory_killer();
       WorkerSetup setup = WorkerSetup::unpack(bytes);
@@ -51,8 +52,11 @@ class Desk {
         setup_ = std::move(setup);
       else
         bench_ = std::make_unique<DrawsBench>(std::move(setup.draws), device_);
-    } catch (const std::exception& error) {
+    } catch (const CannotIsolate& error) {
       greeting.obstacle = error.what();
+    } catch (const std::exception& error) {
+      greeting.obstacle = *error.what() ? error.what() : "it has failed";
+      greeting.passes = true;
     }
     return greeting.pack();
   }
@@ -263,12 +267,14 @@ std::shared_ptr<Device> open_for_trials(const WorkerDevice& wanted) {
   for (int ordinal = 0; ordinal < cuda.devices; ++ordinal) {
     if (cuda_place(*cuda.driver, ordinal) != wanted.place) continue;
     if (const std::string why = cuda_sharing_obstacle(*cuda.driver, ordinal); !why.empty())
-      throw EnvironmentError(why);
+      throw CannotIsolate(why);
     return make_cuda_device(cuda.driver, ordinal, wanted.reserved_multiprocessors);
   }
-  throw EnvironmentError(detail::format("the worker does not see the CUDA device at {}{}{}",
-                                        wanted.place, cuda.reason.empty() ? "" : ": ",
-                                        cuda.reason));
+  const std::string what =
+      detail::format("the worker does not see the CUDA device at {}{}{}", wanted.place,
+                     cuda.reason.empty() ? "" : ": ", cuda.reason);
+  if (!cuda.reason.empty()) throw EnvironmentError(what);  // the program's driver works
+  throw CannotIsolate(what);
 }
 
 Service bench_service(OpenDevice open) {

@@ -36,7 +36,8 @@ class IsolatedBench final : public ProblemBench {
   /// Whether a worker opens devices of this kind.
   static bool opens(const DeviceInfo& device);
   /// Makes the data, and starts the worker. `lockstep`: where trials run in step.
-  /// @throws CannotIsolate; UserError as make_data. @pre `kernel` outlives it
+  /// @throws CannotIsolate; BenchLost where no worker can be started now; EnvironmentError where
+  /// there is no memory for its data; UserError as make_data. @pre `kernel` outlives it
   IsolatedBench(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                 const DeviceInfo& device, std::uint64_t seed, WorkerOptions options,
                 const std::optional<LockstepPlace>& lockstep = {});

@@ -43,7 +43,7 @@ inline constexpr double kLockstepCandidateSeconds = 20;
 /// @throws likewise
 WorkerOptions worker_options(const TuneOptions& tuning);
 
-/// Why trials do not run in a worker.
+/// Why trials never run in a worker here, whatever the moment: what passes is no such reason.
 class CannotIsolate : public EnvironmentError {
  public:
   using EnvironmentError::EnvironmentError;

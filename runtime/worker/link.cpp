@@ -89,6 +89,12 @@ bool launches(Ask ask) {
 
 }  // namespace
 
+/// What came of the last try.
+struct WorkerLink::Start {
+  std::string failure;   ///< empty: it has started
+  bool useless = false;  ///< it has, and says that it is of no use
+};
+
 WorkerLink::WorkerLink(const DeviceInfo& device, WorkerSetup setup, SharedData& data,
                        WorkerOptions options, TakeVerdict take_verdict)
     : options_(std::move(options)),
@@ -98,14 +104,12 @@ WorkerLink::WorkerLink(const DeviceInfo& device, WorkerSetup setup, SharedData& 
   if (::access(options_.executable.c_str(), X_OK) != 0)
     throw CannotIsolate(options_.executable.string() + " is missing");
   if (setup_.in_step) return;
-  try {
-    start();
-  } catch (const CannotIsolate&) {
-    throw;
-  } catch (const std::exception& error) {
-    throw CannotIsolate(
-        format("{} for {} {}", options_.executable.string(), device.id, error.what()));
-  }
+  const Start start = try_to_start();
+  if (start.failure.empty()) return;
+  const std::string why =
+      format("{} for {} {}", options_.executable.string(), device.id, start.failure);
+  if (start.useless) throw CannotIsolate(why);
+  throw BenchLost("no worker can be started: " + why);
 }
 
 void WorkerLink::start() {
@@ -125,6 +129,7 @@ void WorkerLink::start() {
     greeting.obstacle = options_.executable.string() + " is of another build: " + greeting.identity;
   if (!greeting.obstacle.empty()) {
     worker_.reset();
+    if (greeting.passes) throw EnvironmentError(greeting.obstacle);
     throw CannotIsolate(greeting.obstacle);
   }
   shares_cpu_ = greeting.shares_cpu;
@@ -142,12 +147,6 @@ double WorkerLink::renewal_seconds() const {
   return kStarts * (start_seconds() + kPause) + kLeastAlone;
 }
 
-/// What came of the last try.
-struct WorkerLink::Start {
-  std::string failure;   ///< empty: it has started
-  bool useless = false;  ///< it has, and says that it is of no use
-};
-
 WorkerLink::Start WorkerLink::try_to_start() {
   Start last;
   for (int tried = 0; tried < kStarts; ++tried) {
@@ -156,7 +155,7 @@ WorkerLink::Start WorkerLink::try_to_start() {
       start();
       return {};
     } catch (const CannotIsolate& error) {
-      last = {error.what(), true};
+      return {error.what(), true};
     } catch (const std::exception& error) {
       worker_.reset();
       last = {error.what()};

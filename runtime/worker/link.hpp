@@ -53,8 +53,9 @@ using TakeVerdict =
 /// Not thread-safe.
 class WorkerLink {
  public:
-  /// Starts the worker; where it works in step, renew() does.
-  /// @throws CannotIsolate
+  /// Starts the worker, in several tries; where it works in step, renew() does.
+  /// @throws CannotIsolate: a worker is of no use here, whenever it starts; BenchLost: none can be
+  /// started now
   WorkerLink(const DeviceInfo& device, WorkerSetup setup, SharedData& data, WorkerOptions options,
              TakeVerdict take_verdict);
 

@@ -149,13 +149,19 @@ WorkerSetup WorkerSetup::unpack(std::span<const std::byte> bytes) {
 }
 
 std::vector<std::byte> WorkerGreeting::pack() const {
-  return FieldWriter().text(obstacle).text(identity).integer(shares_cpu ? 1 : 0).finish();
+  return FieldWriter()
+      .text(obstacle)
+      .integer(passes ? 1 : 0)
+      .text(identity)
+      .integer(shares_cpu ? 1 : 0)
+      .finish();
 }
 
 WorkerGreeting WorkerGreeting::unpack(std::span<const std::byte> bytes) {
   FieldReader fields(bytes);
   WorkerGreeting greeting;
   greeting.obstacle = fields.text();
+  greeting.passes = fields.integer() != 0;
   greeting.identity = fields.text();
   greeting.shares_cpu = fields.integer() != 0;
   fields.finish();

@@ -75,6 +75,7 @@ struct WorkerSetup {
 /// A worker's reply to its setup.
 struct WorkerGreeting {
   std::string obstacle;  ///< why it cannot work; empty: it can
+  bool passes = false;   ///< that may be another time: it lacks memory, for instance
   std::string identity;
   bool shares_cpu = false;
 

@@ -1,6 +1,7 @@
 // When a record answers, and when the search continues.
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -303,6 +304,29 @@ TEST_CASE("a record answers searches that measure as it was measured", "[runtime
   const Runtime runtime = process.runtime();
   runtime.tuned(doubling()).prepare({50});
   CHECK(runtime.statistics().tuned == 0);  // a launch is content with it
+}
+
+TEST_CASE("what is wrong by one way of timing is not tried by another", "[runtime][engine]") {
+  const Directory directory;
+  const auto tuned = [&](Launching launching, bool broken) {
+    Process process(directory.path());
+    process.of(8).seconds = 1e-4;
+    if (broken) process.of(8).run = [](void**) {};
+    if (broken) process.of(4).compile_log = "error: no";
+    TuneOptions options;
+    options.launching = launching;
+    const TuneResult result = process.runtime().tuned(doubling()).tune({50}, options);
+    CHECK_FALSE(result.from_store);
+    CHECK(process.compiler->compiles == (broken ? 4 : 0));
+    std::map<Values, CandidateStatus> statuses;
+    for (const Candidate& c : result.candidates) statuses.emplace(c.config, c.status);
+    CHECK(statuses.at({8, 0}) == CandidateStatus::wrong_result);
+    CHECK(statuses.at({4, 0}) == CandidateStatus::compile_failed);
+    CHECK(statuses.at({2, 0}) == CandidateStatus::measured);
+  };
+  tuned(Launching::graph, true);
+  tuned(Launching::eager, false);
+  tuned(Launching::graph, false);
 }
 
 TEST_CASE("a launch is not content with a record that was timed otherwise than asked for",

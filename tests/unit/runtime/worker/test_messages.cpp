@@ -155,8 +155,9 @@ TEST_CASE("a setup is the same at the other end, and its data lie in the memory 
 
 TEST_CASE("a greeting and a verdict are the same at the other end", "[runtime][worker]") {
   const WorkerGreeting greeting =
-      WorkerGreeting::unpack(WorkerGreeting{"no device", worker_identity(), true}.pack());
+      WorkerGreeting::unpack(WorkerGreeting{"no device", true, worker_identity(), true}.pack());
   CHECK(greeting.obstacle == "no device");
+  CHECK(greeting.passes);
   CHECK(greeting.identity == worker_identity());
   CHECK(greeting.shares_cpu);
   FieldWriter writer;
