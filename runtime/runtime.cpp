@@ -104,6 +104,7 @@ void Runtime::seal(OnUnprepared unprepared) const {
   engine_->serving().seal(unprepared);
   engine_->builder().finish_builds();  // of searches that have ended
 }
+void Runtime::seal() const { seal(engine_->options().on_unprepared.value_or(OnUnprepared::serve)); }
 void Runtime::unseal() const noexcept { engine_->serving().unseal(); }
 bool Runtime::sealed() const noexcept { return engine_->serving().sealed().has_value(); }
 

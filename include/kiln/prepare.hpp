@@ -2,7 +2,7 @@
 //
 //   const kiln::PrepareReport report = runtime.prepare(manifest, {.max_seconds = 60});
 //   if (!report.complete()) std::puts(kiln::to_json(report).c_str());
-//   runtime.seal(kiln::OnUnprepared::serve);  // launches compile, tune and load nothing any more
+//   runtime.seal();  // launches compile, tune and load nothing any more
 #pragma once
 
 #include <cstddef>
@@ -132,7 +132,8 @@ class Preparation {
   std::unique_ptr<State> state_;
 };
 
-/// What a sealed runtime does with a launch of a problem that was not prepared.
+/// What a sealed runtime does with a launch of a problem that was not prepared
+/// (RuntimeOptions::on_unprepared).
 enum class OnUnprepared {
   serve,  ///< launch something that is loaded; where there is nothing, UnpreparedError
   warn,   ///< the same, and say so once per problem; the message is put together on the heap

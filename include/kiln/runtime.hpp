@@ -177,7 +177,7 @@ class Runtime {
   /// also those in whose place another config was launched. With $KILN_WANTED they are added to
   /// that file when the runtime and all that was made from it have ended. After them come the
   /// problems that were launched unprepared on the sealed runtime and are not ready yet, without a
-  /// config: up to 1024 per handle.
+  /// config: up to 1024 per handle; kiln_wanted_cut_total counts launches of others.
   Manifest wanted() const;
 
   /// Makes the manifest's problems ready on all living handles of this runtime: those with the
@@ -209,7 +209,9 @@ class Runtime {
   /// verify, a region's tuning) work as before. A launch that began before may still be at work.
   /// Sealing again replaces `unprepared`, and takes in what has been loaded since. Waits for what
   /// searches that have ended left compiling.
-  void seal(OnUnprepared unprepared = OnUnprepared::serve) const;
+  void seal(OnUnprepared unprepared) const;
+  /// The same with RuntimeOptions::on_unprepared.
+  void seal() const;
   /// Undoes seal(): launches do again what the mode says.
   void unseal() const noexcept;
   bool sealed() const noexcept;

@@ -46,6 +46,13 @@ struct RuntimeMetrics {
   std::uint64_t modules_loaded = 0;
   std::uint64_t module_bytes = 0;
   MetricSeries problems;
+  MetricSeries unprepared_launches_total;
+  std::uint64_t wanted_cut_total = 0;
+  MetricSeries prepare_keys;
+  std::uint64_t provisional_graph_nodes = 0;
+  std::uint64_t swaps_total = 0;
+  std::uint64_t generation = 0;
+  MetricSeries worker_restarts_total;
   std::uint64_t problems_evicted_total = 0;
   std::uint64_t modules_unloaded_total = 0;
   MetricSeries agreements_total;

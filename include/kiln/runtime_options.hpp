@@ -9,6 +9,7 @@
 #include "kiln/allocator.hpp"
 #include "kiln/background.hpp"
 #include "kiln/log.hpp"
+#include "kiln/prepare.hpp"
 #include "kiln/spans.hpp"
 #include "kiln/store.hpp"
 #include "kiln/tune.hpp"
@@ -68,6 +69,9 @@ struct RuntimeOptions {
   /// Compiling processes run only while a core has nothing else to do (SCHED_IDLE). For programs
   /// that serve while others of their kernels are tuned.
   bool background_compiles = false;
+  /// What Runtime::seal() without an argument does with launches of unprepared problems. Empty:
+  /// `$KILN_ON_UNPREPARED`; if that is not set, `serve`.
+  std::optional<OnUnprepared> on_unprepared{};
   /// Bytes of the device's memory that are the program's: data of tunings and of Runtime's
   /// measurements leave this many free. What does not fit is not tried; see docs/engine.md. Arrays
   /// and workspaces of launches are the program's own and may use them. Empty: $KILN_RESERVE

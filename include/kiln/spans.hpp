@@ -22,8 +22,9 @@ struct SpanAttribute {
 
 /// A piece of work that has ended. Its views are valid during the call only.
 struct SpanData {
-  /// `kiln.tune`, `kiln.agree`, and parts of them: `kiln.compile`, `kiln.load`, `kiln.verify`,
-  /// `kiln.time`, `kiln.finals`, `kiln.search`, ...
+  /// `kiln.prepare`, `kiln.tune`, `kiln.agree`, and parts of them: `kiln.compile`, `kiln.load`,
+  /// `kiln.verify`, `kiln.time`, `kiln.finals`, `kiln.search`, ...; `kiln.swap`: launches of a
+  /// problem get `config` from now on, in the place of `before`, if they got anything
   std::string_view name;
   std::uint64_t id = 0;      ///< unique in the process
   std::uint64_t parent = 0;  ///< the span that this one is a part of; 0: none

@@ -63,6 +63,7 @@ class BackgroundTuning final : public Background {
   std::shared_ptr<detail::OpenWindow> open_window(double max_seconds) override;
   bool goes_on(const Recall& known) const override;
   bool settled() const override;
+  std::uint64_t generation() const noexcept override { return generation_; }
   CommitReport commit() override;
 
  private:
@@ -107,9 +108,9 @@ class BackgroundTuning final : public Background {
   const std::shared_ptr<MeasuringTimes> times_;
   const std::shared_ptr<Jobs> jobs_;
   std::mutex committing_;
-  std::uint64_t generation_ = 0;           ///< under `committing_`
-  std::atomic<bool> all_settled_ = false;  ///< with ranks: on all of them, at the last commit
-  std::thread thread_;                     ///< started at the first request
+  std::atomic<std::uint64_t> generation_ = 0;  ///< changed under `committing_`
+  std::atomic<bool> all_settled_ = false;      ///< with ranks: on all of them, at the last commit
+  std::thread thread_;                         ///< started at the first request
   std::atomic<bool> told_of_no_thread_ = false;
 };
 

@@ -64,6 +64,7 @@ class Core final : public ChoiceCore {
                                          engine_->options().deterministic.value_or(false))),
         workspaces_(engine_->device()),
         tuner_(*engine_, choice_, contenders_, switches_, tuning_options(nullptr).ranks),
+        unprepared_(engine_->workshop().telemetry().counters, choice_.name),
         problems_(engine_->workshop().telemetry().counters.problems.of(choice_.name), bound()) {
     for (std::size_t i = 0; i < choice_.alternatives.size(); ++i)
       if (switches_.on[i])
@@ -194,7 +195,7 @@ class Core final : public ChoiceCore {
   void refuse_if_sealed(Span problem, Stream stream) {
     if (!engine_->serving().sealed() || engine_->device()->capturing(stream)) return;
     if (in_use(problem)) return;
-    engine_->serving().count_unprepared(false);
+    unprepared_.add(false);
     throw UnpreparedError(
         format("choice {} for {}: it was not prepared before the runtime was sealed; a choice has "
                "no stand-in for other problems",
@@ -466,6 +467,7 @@ class Core final : public ChoiceCore {
   runtime::Workspaces workspaces_;
   std::vector<std::unique_ptr<Contender>> contenders_;  ///< those that are switched on
   runtime::ChoiceTuner tuner_;
+  const runtime::UnpreparedLaunches unprepared_;
   Problems problems_;  ///< exact ones; last, since what it holds uses what is above
 };
 

@@ -68,6 +68,7 @@ class Core final : public FunctionCore {
         workshop_(engine_->workshop(), runtime::Workshop::OwnTurn{}),
         default_(function_.space.default_config(workshop_.device()->info().target)),
         count_(workshop_.telemetry().counters.problems.of(function_.name)),
+        unprepared_launches_(workshop_.telemetry().counters, function_.name),
         unprepared_(function_.problem_fields.size()) {
     check_names(format("function '{}'", function_.name), function_.name, function_.problem_fields);
     options_.always_retune = options_.always_retune || is_set("KILN_ALWAYS_RETUNE");
@@ -131,7 +132,7 @@ class Core final : public FunctionCore {
 
   const Values& unprepared(std::span<const std::int64_t> problem) const override {
     const OnUnprepared what = engine_->serving().sealed().value_or(OnUnprepared::serve);
-    engine_->serving().count_unprepared(what != OnUnprepared::error);
+    unprepared_launches_.add(what != OnUnprepared::error);
     if (what == OnUnprepared::serve) return default_;
     const std::string text = problem_text(function_.problem_fields, problem);
     if (what == OnUnprepared::error)
@@ -387,6 +388,7 @@ class Core final : public FunctionCore {
   runtime::Workshop workshop_;  ///< the runtime's, with a turn of its own: calls may tune kernels
   const Values default_;
   const runtime::PerKernel::Number count_;
+  const runtime::UnpreparedLaunches unprepared_launches_;
   Problems own_{count_};                      ///< chosen alone, or with the function's own ranks
   mutable runtime::ProblemNotes unprepared_;  ///< that were warned of; thread-safe
   struct Group {

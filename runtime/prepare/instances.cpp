@@ -37,7 +37,10 @@ void Instances::find(const PrepareItem& item, const Values& config) {
 
 void Instances::want(const PrepareItem& item, const Values& config) {
   const Instance instance{item.handle, config};
-  if (wanted_.insert(instance).second) order_.push_back({instance, item.sources});
+  if (!wanted_.insert(instance).second) return;
+  order_.push_back({instance, item.sources});
+  const std::lock_guard lock(mutex_);
+  keys_.add(known_.contains(instance) ? "found" : "waiting");
 }
 
 bool Instances::build(std::size_t n, Builder::Access access) {
@@ -47,6 +50,7 @@ bool Instances::build(std::size_t n, Builder::Access access) {
     if (known_.contains(instance)) return false;
   }
   bool compiled = false;
+  const char* became = "failed";
   Lacking lacking;
   try {
     const std::optional<Digest> source = sources->get(engine_.records()).kernel;
@@ -56,13 +60,17 @@ bool Instances::build(std::size_t n, Builder::Access access) {
       lacking = CompileError(*failure).what();
     } else if (const auto* missing = std::get_if<Missing>(&made.outcome)) {
       lacking = *missing;
+      became = "missing";
     } else {
       compiled = made.compiled;
+      became = compiled ? "compiled" : "found";
       keep(instance, made);
     }
   } catch (...) {
     lacking = text_of(std::current_exception());
   }
+  keys_.add(became);
+  keys_.add("waiting", -1);
   const std::lock_guard lock(mutex_);
   known_[instance] = std::move(lacking);
   return compiled;

@@ -27,7 +27,10 @@ class Instances {
   /// Why an instance cannot be had; the first kind: it can.
   using Lacking = std::variant<std::monostate, std::string, Missing>;
 
-  explicit Instances(detail::Engine& engine) : engine_(engine) {}
+  explicit Instances(detail::Engine& engine)
+      : engine_(engine), keys_(engine.workshop().telemetry().counters.prepare_keys) {
+    keys_.clear();
+  }
   ~Instances() { forget(); }
   Instances(const Instances&) = delete;
   Instances& operator=(const Instances&) = delete;
@@ -64,6 +67,7 @@ class Instances {
   void keep(const Instance& instance, const Build& made);
 
   detail::Engine& engine_;
+  Tally& keys_;  ///< of those that are wanted, by what became of them
   std::vector<Wanted> order_;
   std::set<Instance> wanted_;
   std::atomic<std::size_t> kept_{0};  ///< bytes

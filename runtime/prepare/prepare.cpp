@@ -20,6 +20,7 @@
 #include "runtime/serve/provisions.hpp"
 #include "runtime/serve/tune_one.hpp"
 #include "runtime/support/parallel.hpp"
+#include "runtime/support/spans.hpp"
 #include "runtime/support/time_limit.hpp"
 #include "runtime/together/beside_agreement.hpp"
 #include "runtime/tune/candidates.hpp"
@@ -57,6 +58,8 @@ class Run {
         deadline_(options.max_seconds, start_) {}
 
   PrepareReport run() {
+    SpanScope span(&engine_.workshop().telemetry().spans, "kiln.prepare",
+                   {{"work", to_string(work_)}});
     report_.work = work_;
     const auto before_tuning = [&] {
       tell(Step::check, 0, manifest_.wanted.size());
@@ -81,6 +84,9 @@ class Run {
         format("prepared {} of {} problems in {:.3g} s: {} compiled, {} tuned", report_.ready(),
                report_.problems.size(), report_.seconds, report_.compiled, report_.searched));
     tell(Step::done, 0, 0);
+    span.set("problems", std::to_string(report_.problems.size()));
+    span.set("ready", std::to_string(report_.ready()));
+    span.end();
     return std::move(report_);
   }
 
@@ -125,12 +131,14 @@ class Run {
 
   void look_and_compile() {
     looked_at_ = std::vector<std::atomic<bool>>(items_.size());
+    const SpanScope::Context part_of = SpanScope::here();
     // Of many look-ups a thread has several, or starting it takes longer than what it does.
     const std::size_t items = items_.size();
     const auto threads = std::min<std::size_t>(
         engine_.builder().threads(), std::max(items / kLooksPerThread, std::min(items, kLookers)));
     for_each_index(static_cast<unsigned>(threads), items_.size(), stop_,
                    [&](std::size_t i) {
+                     const SpanParent parent(part_of);
                      look_and_find(i);
                      load_found();
                    },
@@ -150,6 +158,7 @@ class Run {
     for_each_index(
         engine_.builder().builds_at_once(), instances_.all_found() ? 0 : instances_.size(), stop_,
         [&](std::size_t i) {
+          const SpanParent parent(part_of);
           if (deadline_.passed())
             cut_off_ = true;
           else if (instances_.build(i, access()))
@@ -231,6 +240,11 @@ class Run {
     load_seconds_ += of(item).seconds;
   }
 
+  /// In a handler. A device that is lost fails every load, and has nothing to do with the problem.
+  void throw_if_lost() const {
+    if (engine_.device()->lost()) throw;
+  }
+
   void load() {
     if (loaded_ > 0) tell(Step::load, loaded_, items_.size());
     for (; loaded_ < items_.size(); ++loaded_) {
@@ -263,6 +277,7 @@ class Run {
       const bool later = to_tune(item) || agrees(item);
       served = serve(item, later);
     } catch (...) {
+      throw_if_lost();
       set(item, PreparedState::failed, text_of(std::current_exception()));
       return;
     }
@@ -272,10 +287,8 @@ class Run {
   Served serve(PrepareItem& item, bool later) {
     try {
       return item.provisions().serve(item.problem, item.best, access(), later);
-    } catch (const DeviceLost&) {
-      throw;
     } catch (const EnvironmentError& error) {
-      if (access() == Access::look_up) throw;
+      if (access() == Access::look_up || engine_.device()->lost()) throw;
       // No compiler, most likely. What is in the store serves, and what is not is missing.
       Served served = item.provisions().serve(item.problem, item.best, Access::look_up, later);
       if (served.missing) served.missing->why = error.what();

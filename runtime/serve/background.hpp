@@ -40,6 +40,8 @@ class Background {
   virtual std::shared_ptr<detail::OpenWindow> open_window(double max_seconds) = 0;
   /// As Runtime::settled.
   virtual bool settled() const = 0;
+  /// How often anything was published.
+  virtual std::uint64_t generation() const noexcept = 0;
   /// As Runtime::commit.
   virtual CommitReport commit() = 0;
 };

@@ -20,6 +20,7 @@ struct Captures::CapturedLaunch {
   Launch launch;
   Values bucket, problem;
   void* node;  ///< null: the driver did not name it
+  bool exchanged = false;
 };
 
 /// Owned by the graph: its end may come on any thread, and later than the runtime's.
@@ -27,6 +28,7 @@ struct Captures::Captured {
   std::mutex mutex;
   std::set<std::shared_ptr<const void>> pins;
   std::vector<CapturedLaunch> launches;
+  std::atomic<std::size_t> provisional{0};  ///< of these; changed under the mutex
 };
 
 namespace {
@@ -111,6 +113,15 @@ void Captures::launch_refreshable(const std::weak_ptr<detail::TunableHandle>& ha
   }
   const std::lock_guard lock(captured->mutex);
   captured->launches.push_back(std::move(recorded));
+  ++captured->provisional;
+}
+
+std::size_t Captures::provisional_nodes() const {
+  const std::lock_guard lock(mutex_);
+  std::size_t count = 0;
+  for (const auto& [_, graph] : graphs_)
+    if (const auto captured = graph.captured.lock()) count += captured->provisional;
+  return count;
 }
 
 void Captures::retain(Stream stream) {
@@ -138,7 +149,8 @@ RefreshResult Captures::refresh(const InstantiatedGraph& graph) {
   const std::lock_guard lock(captured->mutex);
   std::vector<NodeChange> changes;
   std::vector<std::string> descriptions;  // of the changes
-  for (const CapturedLaunch& then : captured->launches) {
+  std::vector<CapturedLaunch*> changed;   // by these
+  for (CapturedLaunch& then : captured->launches) {
     const auto keep = [&](std::string launch, std::string why) {
       result.kept.push_back({then.node, std::move(launch), std::move(why)});
     };
@@ -166,15 +178,18 @@ RefreshResult Captures::refresh(const InstantiatedGraph& graph) {
       changes.push_back({then.node, static_cast<const Module*>(then.launched.loaded),
                          static_cast<const Module*>(now->loaded), launch});
       descriptions.push_back(std::move(launched));
+      changed.push_back(&then);
     }
   }
   if (changes.empty()) return result;
   const std::vector<std::string> refused = device_->graphs()->change(graph, changes);
   for (std::size_t i = 0; i < refused.size(); ++i)
-    if (refused[i].empty())
+    if (refused[i].empty()) {
       ++result.refreshed;
-    else
+      if (!std::exchange(changed[i]->exchanged, true)) --captured->provisional;
+    } else {
       result.kept.push_back({changes[i].node, descriptions[i], refused[i]});
+    }
   return result;
 }
 

@@ -65,6 +65,8 @@ class Captures {
   /// How many launches launch_refreshable() has made.
   std::size_t refreshable() const noexcept { return refreshable_; }
   std::size_t errors() const noexcept { return errors_; }
+  /// How many of these launches are in living graphs, and were not exchanged. Waits for no refresh.
+  std::size_t provisional_nodes() const;
 
  private:
   struct CapturedLaunch;
@@ -81,7 +83,7 @@ class Captures {
   const std::shared_ptr<Device> device_;
   std::mutex sources_mutex_;
   std::set<const PinSource*> sources_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   /// By graph. The driver may give a new graph the handle of one that was destroyed, of which
   /// something instantiated is still there: the last capture is the graph's.
   std::map<void*, Graph> graphs_;

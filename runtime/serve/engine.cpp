@@ -95,9 +95,12 @@ std::unique_ptr<runtime::KernelMaker> Engine::maker(const KernelDefinition& kern
           "kernel {}: `device_reference` is the kernel itself, which communicates with other ranks",
           kernel.name));
   }
+  runtime::WorkerOptions worker = runtime::worker_options(tuning);
+  worker.restarted = [&restarts = workshop_.telemetry().counters.worker_restarts](
+                         std::string_view cause) { restarts.add(cause); };
   auto maker = std::make_unique<runtime::KernelMaker>(
       kernel, problem, device ? std::move(device) : this->device(), builder(), tuning.seed,
-      workshop_.trusted_references(), runtime::worker_options(tuning));
+      workshop_.trusted_references(), std::move(worker));
   maker->use_drawn(drawn_.take(kernel, problem, tuning.seed));
   if (workshop_.isolation() == Isolation::always && !in_step) maker->isolate();
   return maker;

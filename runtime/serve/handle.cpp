@@ -299,7 +299,21 @@ class KernelHandle final : public runtime::ServedHandle {
             release,
             dispose,
             keep_all,
-            &engine_->workshop().telemetry().counters};
+            &engine_->workshop().telemetry().counters,
+            [this](const Values& problem, const Values& config, const Values* before) {
+              tell_of_swap(problem, config, before);
+            }};
+  }
+
+  void tell_of_swap(const Values& problem, const Values& config, const Values* before) {
+    runtime::Spans& spans = engine_->workshop().telemetry().spans;
+    if (!spans.listened()) return;
+    runtime::SpanScope span(&spans, "kiln.swap",
+                            {{"kernel", definition_.name},
+                             {"problem", definition_.describe_problem(problem)},
+                             {"config", definition_.space.describe(config)}});
+    if (before) span.set("before", definition_.space.describe(*before));
+    span.end();
   }
 
   /// Whether the ranks choose when a problem is launched.

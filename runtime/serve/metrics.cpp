@@ -9,6 +9,16 @@
 
 namespace kiln::runtime {
 
+namespace {
+
+std::size_t sum_of(const PerKernel& numbers) {
+  std::size_t sum = 0;
+  for (const auto& [kernel, count] : numbers.read()) sum += count;
+  return sum;
+}
+
+}  // namespace
+
 RuntimeMetrics metrics_of(detail::Engine& engine) {
   RuntimeMetrics metrics;
   engine.workshop().telemetry().counters.read(metrics);
@@ -29,6 +39,9 @@ RuntimeMetrics metrics_of(detail::Engine& engine) {
   const LoadedModules& loaded = *engine.device()->loaded_modules();
   metrics.modules_loaded = static_cast<std::uint64_t>(std::max<std::int64_t>(0, loaded.modules));
   metrics.module_bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(0, loaded.bytes));
+  metrics.provisional_graph_nodes = engine.captures().provisional_nodes();
+  if (const Background* const background = engine.background())
+    metrics.generation = background->generation();
   return metrics;
 }
 
@@ -36,8 +49,9 @@ RuntimeStatistics statistics_of(detail::Engine& engine) {
   RuntimeStatistics now;
   now.compiled = engine.builder().compiled();
   now.tuned = engine.workshop().tuned();
-  now.unprepared_served = engine.serving().unprepared_served();
-  now.unprepared_refused = engine.serving().unprepared_refused();
+  const Counters& counters = engine.workshop().telemetry().counters;
+  now.unprepared_served = sum_of(counters.unprepared_served);
+  now.unprepared_refused = sum_of(counters.unprepared_refused);
   now.provisional = engine.captures().refreshable();
   now.capture_errors = engine.captures().errors();
   now.store = engine.store()->stats();

@@ -56,12 +56,12 @@ Problems::Outcome Problems::work_alone(const Values& problem, const Work& work, 
 }
 
 Problems::Outcome Problems::end(const Values& problem, Made made) {
-  const Sweep sweep(*this, std::holds_alternative<Launchable>(made));
+  Sweep sweep(*this, std::holds_alternative<Launchable>(made));
   std::lock_guard lock(mutex_);
   if (auto* launchable = std::get_if<Launchable>(&made)) {
     advance(problem, ProblemEvent::publish);
     // The making knew nothing yet of what was chosen meanwhile.
-    Ready ready = lives_.at(problem).chosen ? table_.find(problem) : put_in_use(*launchable);
+    Ready ready = lives_.at(problem).chosen ? table_.find(problem) : put_in_use(*launchable, sweep);
     keep_to_bound(problem);
     return ready;
   }
@@ -84,24 +84,25 @@ Problems::StandIn Problems::stand_in(std::span<const std::int64_t> problem, Stan
     // Destroyed without the lock, where it is not needed any more: that unloads a module.
     Loaded loaded = load();
     if (auto* missing = std::get_if<Missing>(&loaded)) return std::move(*missing);
-    const Sweep sweep(*this, true);
+    Sweep sweep(*this, true);
     std::lock_guard lock(mutex_);
     advance(key, ProblemEvent::stand_in);
     if (Ready ready = table_.find(key, standing)) return ready;
-    Ready ready = table_.publish(std::get<Launchable>(std::move(loaded)), standing);
+    Ready ready = publish(std::get<Launchable>(loaded), standing, sweep);
     keep_to_bound(key);
     return ready;
   });
 }
 
 Ready Problems::choose(Launchable chosen, bool built_anew) {
-  const Sweep sweep(*this, true);
+  Sweep sweep(*this, true);
   std::lock_guard lock(mutex_);
   const Ready before = table_.find(chosen.problem);
   Life& life = life_of(Values(chosen.problem.begin(), chosen.problem.end()));
   const bool kept = life.kept;
   advance(chosen.problem, ProblemEvent::choose);
-  const Ready ready = built_anew ? table_.publish(std::move(chosen)) : put_in_use(chosen);
+  const Ready ready =
+      built_anew ? publish(chosen, Standing::in_use, sweep) : put_in_use(chosen, sweep);
   if (ready == before) life.kept = kept;  // confirmed, not replaced
   keep_to_bound(ready->problem);
   return table_.find(ready->problem);  // which notes that it is used
@@ -109,11 +110,11 @@ Ready Problems::choose(Launchable chosen, bool built_anew) {
 
 bool Problems::choose_over(const Ready& seen, Launchable chosen) {
   Ready ready;  // outlives the sweep, in which it must not leave
-  const Sweep sweep(*this, true);
+  Sweep sweep(*this, true);
   std::lock_guard lock(mutex_);
   if (table_.find(chosen.problem) != seen) return false;
   advance(chosen.problem, ProblemEvent::choose);
-  ready = put_in_use(chosen);
+  ready = put_in_use(chosen, sweep);
   keep_to_bound(ready->problem);
   return true;
 }
@@ -130,10 +131,20 @@ Ready Problems::kept_choice(std::span<const std::int64_t> problem) const {
   return life != lives_.end() && life->second.kept ? table_.find(problem) : nullptr;
 }
 
-Ready Problems::put_in_use(Launchable& made) {
+Ready Problems::put_in_use(Launchable& made, Sweep& sweep) {
   Ready ready = table_.find(made.problem);
   if (ready && ready->config == made.config && ready->provisional == made.provisional) return ready;
-  return table_.publish(std::move(made));
+  return publish(made, Standing::in_use, sweep);
+}
+
+/// All that launches get comes from here.
+Ready Problems::publish(Launchable& made, Standing standing, Sweep& sweep) {
+  const Ready before = table_.find(made.problem, Standing::meanwhile);
+  if (!before || before->config != made.config) {
+    if (before && bound_.counters) bound_.counters->swaps.fetch_add(1, std::memory_order_relaxed);
+    if (bound_.published) sweep.note(made, before.get());
+  }
+  return table_.publish(std::move(made), standing);
 }
 
 Problems::Sweep::~Sweep() try {
@@ -143,6 +154,9 @@ Problems::Sweep::~Sweep() try {
     bound.counters->modules_unloaded.fetch_add(freed.unloaded, std::memory_order_relaxed);
   if (freed.what && bound.dispose) bound.dispose(std::move(freed.what));
   freed = {};  // what it unloads is not loaded any more when that is counted
+  if (published_)
+    bound.published(published_->problem, published_->config,
+                    published_->before ? &*published_->before : nullptr);
   if (publishes_ && bound.keep_all) bound.keep_all();
 } catch (const std::bad_alloc&) {
   return;

@@ -41,6 +41,10 @@ struct ProblemBound {
   /// problems of several handles leave where they hold too much together. Empty: they may.
   std::function<void()> keep_all{};
   Counters* counters = nullptr;  ///< where it is counted; null: nowhere
+  /// Called after launches of a problem got another config, on that thread, without any lock.
+  /// `before`: the one that they got before; null: none. Empty: nobody is told.
+  std::function<void(const Values& problem, const Values& config, const Values* before)>
+      published{};
 };
 
 /// Safe from any number of threads. Callables that are handed in run without any of its locks,
@@ -206,10 +210,20 @@ class Problems {
     Sweep& operator=(const Sweep&) = delete;
     /// Where there is no memory, a later one frees it.
     ~Sweep();
+    /// What is about to be published.
+    void note(const detail::Launchable& now, const detail::Launchable* before) {
+      published_ = {{now.problem.begin(), now.problem.end()}, now.config, {}};
+      if (before) published_->before = before->config;
+    }
 
    private:
+    struct Published {
+      Values problem, config;
+      std::optional<Values> before;
+    };
     Problems& problems_;
     const bool publishes_;
+    std::optional<Published> published_;
   };
 
   Outcome work_alone(const Values& problem, const Work& work, If when);
@@ -219,7 +233,8 @@ class Problems {
   bool has_room_for(const Values& problem) const;
   void count(Agreed& agreement);
   void advance(const Values& problem, ProblemEvent event);
-  detail::Ready put_in_use(detail::Launchable& made);
+  detail::Ready put_in_use(detail::Launchable& made, Sweep& sweep);
+  detail::Ready publish(detail::Launchable& made, Standing standing, Sweep& sweep);
   /// Of those that nothing keeps and that were not used since the hand passed them last.
   std::vector<Values> unused(std::size_t most, std::size_t rounds, const Life* but = nullptr);
   std::size_t leave(const std::vector<Values>& problems);

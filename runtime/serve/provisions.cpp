@@ -20,7 +20,9 @@ using detail::Ready;
 
 Provisions::~Provisions() {
   try {
-    for (const Values& problem : launched_unprepared()) engine_.wanted().note(kernel_, problem, {});
+    for (const Values& problem : launched_unprepared())
+      if (!engine_.wanted().note(kernel_, problem, {}))
+        ++engine_.workshop().telemetry().counters.wanted_cut;
   } catch (const std::exception&) {  // no memory: the list is shorter
   }
 }
@@ -174,9 +176,8 @@ void Provisions::keep_default(std::span<const Values> problems, Builder::Access 
       auto made = configs_.load(problem, base, access);
       if (auto* ready = std::get_if<Launchable>(&made))
         return reserve_.keep(std::make_shared<const Launchable>(std::move(*ready)));
-    } catch (const DeviceLost&) {
-      throw;
     } catch (const std::exception& error) {
+      if (engine_.device()->lost()) throw;
       engine_.log(LogLevel::debug,
                   format("{}: the default cannot be kept loaded: {}", kernel_.name, error.what()));
     } catch (...) {
@@ -187,7 +188,8 @@ void Provisions::keep_default(std::span<const Values> problems, Builder::Access 
 
 void Provisions::seal() {
   if (!notes_) {
-    own_notes_ = std::make_unique<ProblemNotes>(kernel_.problem_fields.size());
+    own_notes_ = std::make_unique<ProblemNotes>(
+        kernel_.problem_fields.size(), &engine_.workshop().telemetry().counters.wanted_cut);
     notes_ = own_notes_.get();
   }
   reserve_.renew(loaded(), kernel_.space.default_config(engine_.device()->info().target),
@@ -203,7 +205,7 @@ Ready Provisions::unprepared(std::span<const std::int64_t> problem, OnUnprepared
       served = reserve_.find(problem, engine_.device()->info().limits);
   }
   const bool first = notes_.load(std::memory_order_acquire)->add(problem);
-  engine_.serving().count_unprepared(served != nullptr);
+  unprepared_.add(served != nullptr);
   if (served && first && what == OnUnprepared::warn)
     engine_.log(LogLevel::warning,
                 format("{} {}: it was not prepared, so {} is launched", kernel_.name,

@@ -13,8 +13,10 @@
 #include "kiln/prepare.hpp"
 #include "kiln/tune.hpp"
 #include "runtime/serve/config_loader.hpp"
+#include "runtime/serve/engine.hpp"
 #include "runtime/serve/problems.hpp"
 #include "runtime/serve/reserve.hpp"
+#include "runtime/support/counters.hpp"
 
 namespace kiln::runtime {
 
@@ -50,7 +52,8 @@ class Provisions {
         configs_(configs),
         problems_(problems),
         fixed_(fixed),
-        reserve_(kernel) {}
+        reserve_(kernel),
+        unprepared_(engine.workshop().telemetry().counters, kernel.name) {}
   /// The problems that were launched unprepared stay in Runtime::wanted().
   ~Provisions();
 
@@ -113,6 +116,7 @@ class Provisions {
   Problems& problems_;
   const bool fixed_;
   Reserve reserve_;
+  UnpreparedLaunches unprepared_;
   std::unique_ptr<ProblemNotes> own_notes_;
   std::atomic<ProblemNotes*> notes_{nullptr};  ///< set before a launch can be unprepared
 };

@@ -118,8 +118,9 @@ void Reserve::distrust(std::span<const std::int64_t> problem, bool wrong) {
     distrusted_.erase(values);
 }
 
-ProblemNotes::ProblemNotes(std::size_t fields)
+ProblemNotes::ProblemNotes(std::size_t fields, std::atomic<std::uint64_t>* no_room)
     : fields_(fields),
+      no_room_(no_room),
       slots_(std::make_unique<std::atomic<Slot>[]>(kSlots)),
       values_(std::make_unique<std::int64_t[]>(std::max<std::size_t>(1, kSlots * fields))) {}
 
@@ -131,6 +132,7 @@ bool ProblemNotes::add(std::span<const std::int64_t> problem) noexcept {
       // The place is taken before the slot, so the bound holds for any number of threads.
       if (count_.fetch_add(1, std::memory_order_relaxed) >= kMost) {
         count_.fetch_sub(1, std::memory_order_relaxed);
+        if (no_room_) no_room_->fetch_add(1, std::memory_order_relaxed);
         return false;
       }
       if (slots_[i].compare_exchange_strong(seen, Slot::being_written, std::memory_order_acquire)) {

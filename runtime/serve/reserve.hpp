@@ -82,7 +82,8 @@ class ProblemNotes {
  public:
   static constexpr std::size_t kMost = 1024;
 
-  explicit ProblemNotes(std::size_t fields);
+  /// @param no_room counts what finds no place; null: nothing does
+  explicit ProblemNotes(std::size_t fields, std::atomic<std::uint64_t>* no_room = nullptr);
   /// Whether it is new. One that finds no place is not.
   bool add(std::span<const std::int64_t> problem) noexcept;
   std::vector<Values> all() const;  ///< each once, sorted
@@ -96,6 +97,7 @@ class ProblemNotes {
   }
 
   const std::size_t fields_;
+  std::atomic<std::uint64_t>* const no_room_;
   std::unique_ptr<std::atomic<Slot>[]> slots_;
   std::unique_ptr<std::int64_t[]> values_;
   std::atomic<std::size_t> count_{0};

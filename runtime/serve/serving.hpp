@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -35,12 +34,6 @@ class Serving {
   /// Takes in what has been loaded since seal(), where the runtime is sealed.
   void renew();
 
-  void count_unprepared(bool served) noexcept {
-    (served ? served_ : refused_).fetch_add(1, std::memory_order_relaxed);
-  }
-  std::size_t unprepared_served() const noexcept { return served_; }
-  std::size_t unprepared_refused() const noexcept { return refused_; }
-
   /// One preparation at a time. Move-only.
   class Preparing {
    public:
@@ -64,7 +57,6 @@ class Serving {
   mutable std::mutex mutex_;  ///< of the handles, and of changes of the phase
   mutable std::vector<std::weak_ptr<ServedHandle>> handles_;
   std::atomic<int> phase_{kOpen};
-  std::atomic<std::size_t> served_{0}, refused_{0};
   std::atomic<bool> preparing_{false};
 };
 

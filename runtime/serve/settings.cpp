@@ -5,7 +5,6 @@
 #include "kiln/detail/environment.hpp"
 #include "kiln/doctor.hpp"
 #include "kiln/error.hpp"
-#include "runtime/build/compilers.hpp"
 #include "runtime/serve/variables.hpp"
 
 namespace kiln {
@@ -71,7 +70,7 @@ std::vector<Setting> settings(const RuntimeOptions& options) {
     } else if (setting.from == Setting::From::environment) {
       try {
         if (option && option->apply) option->apply(seen, setting.value);
-        if (setting.name == "KILN_COMPILE_PROCESSES") runtime::compile_plan({});
+        if (option && option->problem) setting.problem = option->problem(setting.value);
       } catch (const UserError& error) {
         setting.problem = error.what();
       }

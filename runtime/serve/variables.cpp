@@ -14,8 +14,10 @@
 #include "kiln/communicators.hpp"
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
+#include "runtime/build/compilers.hpp"
 #include "runtime/support/log_file.hpp"
 #include "runtime/tune/deterministic.hpp"
+#include "runtime/worker/isolation.hpp"
 
 namespace kiln::runtime {
 
@@ -114,6 +116,31 @@ void apply_deterministic(RuntimeOptions& options, std::string_view value) {
   options.deterministic = deterministic_from(value);
 }
 
+constexpr std::pair<OnUnprepared, const char*> kOnUnprepared[] = {
+    {OnUnprepared::serve, "serve"}, {OnUnprepared::warn, "warn"}, {OnUnprepared::error, "error"}};
+
+std::string unprepared_option(const RuntimeOptions& options) {
+  for (const auto& [what, name] : kOnUnprepared)
+    if (options.on_unprepared == what) return name;
+  return {};
+}
+
+void apply_unprepared(RuntimeOptions& options, std::string_view value) {
+  for (const auto& [what, name] : kOnUnprepared)
+    if (value == name) {
+      options.on_unprepared = what;
+      return;
+    }
+  refuse("KILN_ON_UNPREPARED", value, "serve, warn or error");
+}
+
+std::string isolation_option(const RuntimeOptions& options) {
+  if (!options.isolation) return {};
+  return *options.isolation == Isolation::off      ? "off"
+         : *options.isolation == Isolation::always ? "always"
+                                                   : "after_fault";
+}
+
 LogLevel level_of(std::string_view value) {
   for (const LogLevel level : {LogLevel::debug, LogLevel::info, LogLevel::warning, LogLevel::error})
     if (value == to_string(level)) return level;
@@ -182,14 +209,55 @@ std::string log_option(const RuntimeOptions& options) {
   return options.log ? "the program's own log" : "";
 }
 
+std::string sharing_option(const RuntimeOptions& options) {
+  if (!options.store.sharing) return {};
+  return *options.store.sharing == StoreSharing::group ? "group" : "user";
+}
+
+/// Of variables that stand in for no option.
+std::string no_option(const RuntimeOptions&) { return {}; }
+
+std::string size_problem(std::string_view value) {
+  if (cache::parse_size(value)) return {};
+  return format("'{}' is no size such as 500M or 5G", value);
+}
+
+std::string processes_problem(std::string_view) try {
+  compile_plan({});
+  return {};
+} catch (const UserError& error) {
+  return error.what();
+}
+
+std::string folder_problem(const fs::path& folder) {
+  std::error_code error;
+  if (fs::is_directory(folder, error) && ::access(folder.c_str(), W_OK | X_OK) == 0) return {};
+  return format("nothing can be written to the folder {}", folder.string());
+}
+
+/// The trace's folder is made when it is not there.
+std::string trace_problem(std::string_view value) {
+  fs::path folder = fs::absolute(fs::path(value));
+  std::error_code error;
+  while (folder.has_relative_path() && !fs::exists(folder, error)) folder = folder.parent_path();
+  return folder_problem(folder);
+}
+
 constexpr OptionVariable kOptionVariables[] = {
     {"KILN_CACHE_DIR", [](auto& o) { return o.store.directory.string(); }, nullptr},
-    {"KILN_CACHE_SIZE", [](auto& o) { return unless_0(o.store.max_bytes); }, nullptr},
+    {"KILN_CACHE_SIZE", [](auto& o) { return unless_0(o.store.max_bytes); }, nullptr, size_problem},
+    {"KILN_CACHE_FILES", [](auto& o) { return unless_0(o.store.max_files); }, nullptr,
+     size_problem},
+    {"KILN_CACHE_SHARED", sharing_option, nullptr,
+     [](std::string_view value) {
+       return value == "user" || value == "group" ? std::string()
+                                                  : format("'{}' is neither user nor group", value);
+     }},
     {"KILN_ROOTS", [](auto& o) { return joined(o.store.roots); }, nullptr},
     {"KILN_BUNDLE_KEY", [](auto& o) { return o.store.bundle_key.string(); }, nullptr},
     {"KILN_COMPILE_PROCESSES",
      [](auto& o) { return o.compile_processes ? std::to_string(*o.compile_processes) : ""; },
-     nullptr},
+     nullptr, processes_problem},
     {"KILN_MODE", mode_option, apply_mode},
     {"KILN_TUNE", tune_option, apply_tune},
     {"KILN_MAX_SECONDS", [](auto& o) { return if_set(o.tuning.max_seconds); }, apply_seconds},
@@ -201,6 +269,16 @@ constexpr OptionVariable kOptionVariables[] = {
     {"KILN_DETERMINISTIC",
      [](auto& o) { return o.deterministic ? std::string(*o.deterministic ? "1" : "0") : ""; },
      apply_deterministic},
+    {"KILN_ON_UNPREPARED", unprepared_option, apply_unprepared},
+    {"KILN_ISOLATION", isolation_option,
+     [](auto& o, std::string_view) { o.isolation = isolation_mode({}); }},
+    {"KILN_CANDIDATE_SECONDS", [](auto& o) { return unless_0(o.tuning.candidate_seconds); },
+     [](auto&, std::string_view) { candidate_seconds(0); }},
+    {"KILN_WANTED", no_option, nullptr,
+     [](std::string_view value) {
+       return folder_problem(fs::absolute(fs::path(value)).parent_path());
+     }},
+    {"KILN_TRACE", no_option, nullptr, trace_problem},
     {"KILN_LOG_LEVEL", log_option, [](auto&, std::string_view value) { level_of(value); }},
     {"KILN_LOG_FILE", log_option, [](auto& o, std::string_view value) { file_name(value, o); }},
 };

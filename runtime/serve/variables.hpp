@@ -23,6 +23,8 @@ struct OptionVariable {
   /// Fills in the option. @throws UserError that names the values it may have. Null: the option is
   /// completed elsewhere, where it is used.
   void (*apply)(RuntimeOptions& options, std::string_view value);
+  /// What is wrong with a value that nothing applies here; empty: nothing. Null: it is not asked.
+  std::string (*problem)(std::string_view value) = nullptr;
 };
 
 /// In the order in which they are applied.

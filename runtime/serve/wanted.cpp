@@ -47,13 +47,14 @@ WantedInstance Wanted::instance(const KernelDefinition& kernel,
   return {kernel.name, kernel.types, arch_, what.named_problem(problem), what.named_config(config)};
 }
 
-void Wanted::note(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+bool Wanted::note(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                   std::span<const std::int64_t> config) {
   WantedInstance wanted = instance(kernel, problem, config);
   const std::lock_guard lock(mutex_);
-  if (config.empty() && noted_.size() >= kMostUnprepared) return;
-  if (std::find(noted_.begin(), noted_.end(), wanted) == noted_.end())
-    noted_.push_back(std::move(wanted));
+  if (std::find(noted_.begin(), noted_.end(), wanted) != noted_.end()) return true;
+  if (config.empty() && noted_.size() >= kMostUnprepared) return false;
+  noted_.push_back(std::move(wanted));
+  return true;
 }
 
 void Wanted::warn_of(const KernelDefinition& kernel, std::span<const std::int64_t> problem,

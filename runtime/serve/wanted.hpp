@@ -31,8 +31,8 @@ class Wanted {
   Wanted& operator=(const Wanted&) = delete;
 
   /// Notes that an instance is missing, whatever runs in its place; without a config, that a
-  /// problem was not prepared.
-  void note(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+  /// problem was not prepared. False: there is no room for it.
+  bool note(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
             std::span<const std::int64_t> config);
   /// As note() notes it.
   WantedInstance instance(const KernelDefinition& kernel, std::span<const std::int64_t> problem,

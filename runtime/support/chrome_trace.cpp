@@ -34,10 +34,27 @@ class Events {
                      {"args", {{"kernel", slice.kernel}, {"detail", slice.detail}}}});
     if (slice.failed) list_.back()["args"]["failed"] = true;
     const auto config = std::tuple(at.process, slice.kernel, slice.detail);
-    if (slice.name == "compile" || slice.name == "find")
+    if (slice.name == "compile" || slice.name == "find") {
       made_.insert_or_assign(config, std::pair(at, slice.begin));
-    else if (const auto made = made_.find(config); slice.name == "load" && made != made_.end())
-      arrow(made->second.first, made->second.second, at, slice.begin);
+    } else if (slice.name == "load") {
+      if (const auto made = made_.find(config); made != made_.end())
+        arrow(made->second.first, made->second.second, at, slice.begin);
+      loaded_.insert_or_assign(config, std::pair(at, slice.begin));
+    } else if (const auto loaded = loaded_.find(config);
+               slice.name == "swap" && loaded != loaded_.end()) {
+      arrow(loaded->second.first, loaded->second.second, at, slice.begin);
+    }
+  }
+
+  /// After the slice that ended last.
+  void add_dropped(const TraceSlice& last, std::uint64_t count) {
+    const Place at = place(last);
+    list_.push_back({{"name", std::to_string(count) + " later spans are not in this trace"},
+                     {"ph", "i"},
+                     {"s", "g"},
+                     {"pid", at.process},
+                     {"tid", at.lane},
+                     {"ts", time(last.begin + last.seconds)}});
   }
 
   json take() { return std::move(list_); }
@@ -84,12 +101,15 @@ class Events {
   std::map<int, std::map<std::string, int>> lanes_;  ///< by process
   /// Where configs were compiled last: process, kernel, config.
   std::map<std::tuple<int, std::string, std::string>, std::pair<Place, double>> made_;
+  /// Likewise, where they were loaded last.
+  std::map<std::tuple<int, std::string, std::string>, std::pair<Place, double>> loaded_;
   int arrows_ = 0;
 };
 
 }  // namespace
 
-void ChromeTrace::write(const std::filesystem::path& file, double start) const {
+void ChromeTrace::write(const std::filesystem::path& file, double start,
+                        std::uint64_t dropped) const {
   // A load must not be met before its compile: spans are added when they end, on many threads.
   std::vector<const TraceSlice*> ordered;
   for (const TraceSlice& slice : slices_) ordered.push_back(&slice);
@@ -97,10 +117,16 @@ void ChromeTrace::write(const std::filesystem::path& file, double start) const {
                    [](const auto* a, const auto* b) { return a->begin < b->begin; });
   Events events(start);
   for (const TraceSlice* slice : ordered) events.add(*slice);
+  json trace{{"displayTimeUnit", "ms"}};
+  if (dropped > 0 && !ordered.empty()) {
+    events.add_dropped(**std::ranges::max_element(
+                           ordered, {}, [](const auto* s) { return s->begin + s->seconds; }),
+                       dropped);
+    trace["otherData"] = {{"dropped", dropped}};
+  }
+  trace["traceEvents"] = events.take();
   std::ofstream out(file, std::ios::trunc);
-  out << json{{"displayTimeUnit", "ms"}, {"traceEvents", events.take()}}.dump(
-             1, ' ', false, json::error_handler_t::replace)
-      << '\n';
+  out << trace.dump(1, ' ', false, json::error_handler_t::replace) << '\n';
   out.close();
   if (!out) throw EnvironmentError("the trace could not be written to " + file.string());
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -30,10 +31,12 @@ class ChromeTrace {
   void add(TraceSlice slice) { slices_.push_back(std::move(slice)); }
   std::size_t size() const noexcept { return slices_.size(); }
 
-  /// Microseconds since `start` seconds. An arrow leads from where a config is compiled, or found
-  /// in the store, to where it is loaded. Replaces the file. @throws EnvironmentError when it
-  /// cannot be written
-  void write(const std::filesystem::path& file, double start = 0) const;
+  /// Microseconds since `start` seconds. Arrows lead from where a config is compiled, or found in
+  /// the store, to where it is loaded, and from there to where launches get it. Replaces the file.
+  /// @param dropped slices that are not here, because they came too late: their number is shown
+  /// where the others end, and is `dropped` in `otherData`. @throws EnvironmentError when it cannot
+  /// be written
+  void write(const std::filesystem::path& file, double start = 0, std::uint64_t dropped = 0) const;
 
  private:
   std::vector<TraceSlice> slices_;

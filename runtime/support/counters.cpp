@@ -19,13 +19,17 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 
 }  // namespace
 
-void Tally::add(std::string_view value) {
+void Tally::add(std::string_view value, std::int64_t by) {
   for (std::size_t i = 0; i < size_; ++i)
     if (value == values_[i]) {
-      counts_[i].fetch_add(1, kRelaxed);
+      counts_[i].fetch_add(static_cast<std::uint64_t>(by), kRelaxed);
       return;
     }
   throw InternalError("a metric has no label value '" + std::string(value) + "'");
+}
+
+void Tally::clear() noexcept {
+  for (auto& count : counts_) count.store(0, kRelaxed);
 }
 
 MetricSeries Tally::read() const {
@@ -66,6 +70,10 @@ MetricSeries PerKernel::read() const {
   return series;
 }
 
+UnpreparedLaunches::UnpreparedLaunches(Counters& counters, const std::string& kernel)
+    : served_(counters.unprepared_served.of(kernel)),
+      refused_(counters.unprepared_refused.of(kernel)) {}
+
 void Counters::read(RuntimeMetrics& metrics) const {
   metrics.compiles_total = compiles.read();
   metrics.compile_seconds = compile_seconds.read();
@@ -73,6 +81,14 @@ void Counters::read(RuntimeMetrics& metrics) const {
   metrics.tuning_seconds = tuning_seconds.read();
   metrics.candidates_total = candidates.read();
   metrics.problems = problems.read();
+  for (const auto& [kernel, count] : unprepared_served.read())
+    metrics.unprepared_launches_total[{kernel.front(), "true"}] = count;
+  for (const auto& [kernel, count] : unprepared_refused.read())
+    metrics.unprepared_launches_total[{kernel.front(), "false"}] = count;
+  metrics.wanted_cut_total = wanted_cut.load(kRelaxed);
+  metrics.prepare_keys = prepare_keys.read();
+  metrics.worker_restarts_total = worker_restarts.read();
+  metrics.swaps_total = swaps.load(kRelaxed);
   metrics.problems_evicted_total = problems_evicted.load(kRelaxed);
   metrics.modules_unloaded_total = modules_unloaded.load(kRelaxed);
   metrics.agreements_total = agreements.read();

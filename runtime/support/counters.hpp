@@ -29,7 +29,9 @@ class Tally {
     for (const char* value : values) values_.at(size_++) = value;
   }
   /// @throws InternalError for a value that it was not made for
-  void add(std::string_view value);
+  void add(std::string_view value, std::int64_t by = 1);
+  /// All are 0 again.
+  void clear() noexcept;
   MetricSeries read() const;
 
  private:
@@ -66,6 +68,21 @@ class PerKernel {
   std::map<std::string, Number> numbers_;
 };
 
+struct Counters;
+
+/// Launches of one kernel that were not prepared. Thread-safe; adding allocates nothing and takes
+/// no lock.
+class UnpreparedLaunches {
+ public:
+  UnpreparedLaunches(Counters& counters, const std::string& kernel);
+  void add(bool served) const noexcept {
+    (served ? served_ : refused_)->fetch_add(1, std::memory_order_relaxed);
+  }
+
+ private:
+  const PerKernel::Number served_, refused_;
+};
+
 struct Counters {
   Tally compiles{"compiled", "failed", "error"};
   Durations compile_seconds;
@@ -75,7 +92,12 @@ struct Counters {
                    "launch_failed", "wrong_result",        "crashed",        "hung",
                    "out_of_memory"};
   PerKernel problems;
+  PerKernel unprepared_served, unprepared_refused;
+  std::atomic<std::uint64_t> wanted_cut{0};
   std::atomic<std::uint64_t> problems_evicted{0}, modules_unloaded{0};
+  std::atomic<std::uint64_t> swaps{0};
+  Tally prepare_keys{"waiting", "found", "compiled", "missing", "failed"};
+  Tally worker_restarts{"fault", "killed", "late", "stopped", "memory", "device", "peer"};
   Tally agreements{"plan", "defaults", "failed"};
   Durations agreement_seconds;
   std::atomic<std::uint64_t> background_errors{0};

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
 #include "runtime/support/nvtx.hpp"
 
@@ -10,7 +11,6 @@ namespace kiln::runtime {
 namespace {
 
 constexpr std::size_t kMostAttributes = 8;
-constexpr std::size_t kMostKept = 50000;  ///< spans of a file; later ones are dropped
 
 std::atomic<std::uint64_t> next_id{1};
 thread_local SpanScope::Context context;
@@ -45,7 +45,7 @@ Spans::Spans(SpanSink sink, std::optional<File> file, LogSink log)
 Spans::~Spans() {
   if (!file_) return;
   try {
-    trace_.write(file_->path);
+    trace_.write(file_->path, 0, dropped_);
   } catch (const std::exception& error) {
     if (log_) log_(LogLevel::warning, error.what());
   }
@@ -61,7 +61,8 @@ void Spans::ended(const SpanData& span, double seconds) noexcept {
   }
   try {
     if (file_) keep(span, seconds);
-  } catch (const std::bad_alloc&) {
+  } catch (...) {
+    // No memory, or a program's log.
   }
 }
 
@@ -77,8 +78,16 @@ void Spans::keep(const SpanData& span, double seconds) {
   slice.begin = std::chrono::duration<double>(span.begin.time_since_epoch()).count();
   slice.seconds = seconds;
   slice.failed = span.failed;
-  std::lock_guard lock(mutex_);
-  if (trace_.size() < kMostKept) trace_.add(std::move(slice));
+  {
+    std::lock_guard lock(mutex_);
+    if (trace_.size() < file_->most) return trace_.add(std::move(slice));
+    if (dropped_++ > 0) return;
+  }
+  if (log_)
+    log_(LogLevel::warning,
+         detail::format("the trace {} is full: it ends with the first {} spans, and says how many "
+                        "came later",
+                        file_->path.string(), file_->most));
 }
 
 SpanScope::Context SpanScope::here() noexcept { return context; }

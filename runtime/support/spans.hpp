@@ -25,6 +25,7 @@ class Spans {
   struct File {
     std::filesystem::path path;
     TraceProcess process;
+    std::size_t most = 50000;  ///< spans; of later ones only their number is written
   };
 
   explicit Spans(SpanSink sink = {}, std::optional<File> file = {}, LogSink log = {});
@@ -46,6 +47,7 @@ class Spans {
   const LogSink log_;
   std::mutex mutex_;
   ChromeTrace trace_;
+  std::uint64_t dropped_ = 0;
 };
 
 /// Work of this thread, from here to end() or to the end of the scope. Scopes of a thread nest; one

@@ -28,6 +28,9 @@ struct WorkerOptions {
   std::uint64_t memory = 0;
   /// Bytes that the machine has left; empty: available_memory(). For tests
   std::function<std::optional<std::int64_t>()> available{};
+  /// Called when a worker has taken the place of one that is gone, with the cause: a value of
+  /// Counters::worker_restarts. Empty: nobody is told.
+  std::function<void(std::string_view cause)> restarted{};
   /// Called before the worker is asked for something, with what that is: `load`, `verify`, `time`.
   std::function<void(pid_t worker, std::string_view step)> journal{};
 };

@@ -77,6 +77,25 @@ const char* done_to_it(Ask ask) {
   }
 }
 
+std::string_view cause_of(WorkerEnd::How how) {
+  using How = WorkerEnd::How;
+  switch (how) {
+    case How::fault:
+      return "fault";
+    case How::killed:
+      return "killed";
+    case How::late:
+      return "late";
+    case How::stopped:
+      return "stopped";
+    case How::too_large:
+      return "memory";
+    case How::device:
+      break;
+  }
+  return "device";
+}
+
 CandidateStatus status_after(WorkerEnd::How how) {
   if (how == WorkerEnd::How::stopped) return CandidateStatus::hung;
   if (how == WorkerEnd::How::too_large) return CandidateStatus::out_of_memory;
@@ -134,6 +153,8 @@ void WorkerLink::start() {
   }
   shares_cpu_ = greeting.shares_cpu;
   allow();
+  if (const auto cause = std::exchange(cause_, {}); !cause.empty() && options_.restarted)
+    options_.restarted(cause);
   if (!setup_.in_step) configure();
 }
 
@@ -174,6 +195,7 @@ void WorkerLink::start_again() {
 void WorkerLink::renew(std::function<void()> give_up, std::function<bool()> given_up) {
   given_up_ = std::move(given_up);
   worker_.reset();
+  if (generation_ > 0 && cause_.empty()) cause_ = "peer";
   ended_.reset();
   give_up_ = std::move(give_up);
   answers_ = {};
@@ -196,7 +218,7 @@ std::vector<std::byte> WorkerLink::ask_group(Ask what, std::span<const std::byte
     if (what == Ask::reach) configure();  // it has a bench now
     return answer;
   } catch (const WorkerEnd& end) {
-    end_worker(nullptr);
+    end_worker(nullptr, end);
     note_end(end);
     throw;
   }
@@ -215,11 +237,12 @@ void WorkerLink::give_up(const std::string& why) {
 
 /// The worker is gone. @param rig that it was at work on, which will be tried again or is to blame;
 /// null: there was none
-void WorkerLink::end_worker(const WorkerRig* rig) {
+void WorkerLink::end_worker(const WorkerRig* rig, const WorkerEnd& end) {
   if (rig) timed_.erase(rig->number);
   unchecked_ = unchecked_ || !timed_.empty();
   timed_.clear();
   worker_.reset();
+  cause_ = cause_of(end.how());
 }
 
 /// What a bench is told once.
@@ -315,7 +338,7 @@ auto WorkerLink::attempt(WorkerRig& rig, const Work& work) {
       return result;
     } catch (const WorkerEnd& end) {
       const bool was_alone = alone(rig);
-      end_worker(&rig);
+      end_worker(&rig, end);
       if (setup_.in_step) {
         note_end(end);
         blame(end);
@@ -450,7 +473,7 @@ std::optional<std::vector<std::byte>> WorkerLink::ask(Ask what,
   try {
     return send(what, arguments);
   } catch (const WorkerEnd& end) {
-    end_worker(nullptr);
+    end_worker(nullptr, end);
     note_end(end);
     ++excused_;
     return {};

@@ -140,7 +140,7 @@ class WorkerLink {
   std::optional<Refusal> load_now(WorkerRig& rig);
   void make_ready(WorkerRig& rig);
   Verdict verify_now(const WorkerRig& rig, Ask what, std::uint64_t draw);
-  void end_worker(const WorkerRig* rig);
+  void end_worker(const WorkerRig* rig, const WorkerEnd& end);
   [[noreturn]] void give_up(const std::string& why);
   void look_for_damage();
   void note_warnings(std::span<const std::byte> answer);
@@ -165,10 +165,11 @@ class WorkerLink {
   std::uint64_t generation_ = 0;
   std::uint64_t workspace_ = 0;  ///< the largest of a trial
   bool shares_cpu_ = false;
-  bool scarce_ = false;   ///< the worker may take less memory than usual
-  std::string lost_;      ///< why no worker will be started any more; empty: one can be
-  Ask last_ = Ask::load;  ///< what the worker was asked for last
-  Allowed allowed_;       ///< for that
+  bool scarce_ = false;     ///< the worker may take less memory than usual
+  std::string_view cause_;  ///< why the worker before is gone; empty: there was none
+  std::string lost_;        ///< why no worker will be started any more; empty: one can be
+  Ask last_ = Ask::load;    ///< what the worker was asked for last
+  Allowed allowed_;         ///< for that
   std::set<std::string> warned_;
   std::vector<std::string> warnings_;  ///< not told yet
   std::optional<bool> cold_, overlap_;

@@ -29,12 +29,16 @@ def main():
     assert plain["unknown_variables"] == []
 
     told, text = doctor(kiln, "--cache-dir", "/tmp/elsewhere", KILN_CACHE_DIR="/tmp/here", KILN_MODE="untuned",
-                        KILN_MAX_SECONDS="soon", KILN_TRACES="/tmp")
+                        KILN_MAX_SECONDS="soon", KILN_TRACES="/tmp", KILN_ON_UNPREPARED="never",
+                        KILN_CACHE_FILES="many", KILN_ISOLATION="always")
     variables = told["variables"]
     assert variables["KILN_CACHE_DIR"] == {"value": "/tmp/elsewhere", "from": "option", "problem": ""}
     assert variables["KILN_MODE"] == {"value": "untuned", "from": "environment", "problem": ""}
     assert "KILN_MAX_SECONDS is 'soon'" in variables["KILN_MAX_SECONDS"]["problem"]
     assert "KILN_MAX_SECONDS is 'soon'" in text
+    assert "KILN_ON_UNPREPARED is 'never'" in variables["KILN_ON_UNPREPARED"]["problem"]
+    assert "'many'" in variables["KILN_CACHE_FILES"]["problem"]
+    assert variables["KILN_ISOLATION"] == {"value": "always", "from": "environment", "problem": ""}
     assert len(told["unknown_variables"]) == 1 and "did you mean KILN_TRACE?" in told["unknown_variables"][0]
     print(f"{len(names)} variables")
 

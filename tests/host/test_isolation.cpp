@@ -152,6 +152,25 @@ TEST_CASE("all at once, and what is on record is not tried again", "[host][isola
   CHECK(third.from_store);
 }
 
+TEST_CASE("metrics tell why workers were started again", "[host][isolation]") {
+  const TemporaryDirectory folder;
+  const Runtime runtime(options(folder.path(), Isolation::always));
+  TuneOptions several = tuning();
+  several.seed = 3;
+  const TuneResult result =
+      runtime.tuned(trouble::kernel({trouble::slow, trouble::null, trouble::loops, trouble::fast}))
+          .tune({kProblem}, several);
+  tally.tried += 2;
+  CHECK(trouble::of(result, trouble::null).status == CandidateStatus::crashed);
+  CHECK(trouble::of(result, trouble::loops).status == CandidateStatus::hung);
+  const MetricSeries restarts = runtime.metrics().worker_restarts_total;
+  CHECK(restarts.at({"fault"}) == 1);
+  CHECK(restarts.at({"late"}) == 1);
+  CHECK(restarts.at({"killed"}) + restarts.at({"stopped"}) + restarts.at({"memory"}) +
+            restarts.at({"device"}) + restarts.at({"peer"}) ==
+        0);
+}
+
 TEST_CASE("a worker takes no memory that the program reserves", "[host][isolation]") {
   const TemporaryDirectory folder;
   RuntimeOptions o = options(folder.path(), Isolation::always);

@@ -68,6 +68,11 @@ inline constexpr VariableEntry kVariables[] = {
     {"KILN_WANTED", VariableEntry::Of::kiln,
      "a file: the manifest to which instances that were missing are added when a runtime ends",
      "none", "a runtime is made"},
+    {"KILN_ON_UNPREPARED", VariableEntry::Of::kiln,
+     "what a launch of a problem that was not prepared gets on a runtime that the program has "
+     "sealed without saying so: `serve`, something that is loaded; `warn`, the same and a warning; "
+     "`error`, UnpreparedError",
+     "`serve`", "a runtime is made"},
     {"KILN_MAX_SECONDS", VariableEntry::Of::kiln,
      "the most seconds that a tuning takes, where the program sets no limit; 0: no limit", "0",
      "a runtime is made"},

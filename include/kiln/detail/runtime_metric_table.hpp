@@ -67,6 +67,33 @@ inline constexpr RuntimeMetric kRuntimeMetrics[] = {
     {"kiln_problems", RuntimeMetric::Type::gauge, "", "kernel",
      "problems that handles of a kernel hold; `other`: those of all kernels after the first 256",
      &RuntimeMetrics::problems},
+    {"kiln_unprepared_launches_total", RuntimeMetric::Type::counter, "", "kernel,served",
+     "launches on the sealed runtime of problems that were not prepared: `true`, something else "
+     "was launched; `false`, UnpreparedError; `other`: as for `kiln_problems`",
+     &RuntimeMetrics::unprepared_launches_total},
+    {"kiln_wanted_cut_total", RuntimeMetric::Type::counter, "", "",
+     "launches of problems that were not prepared and that `Runtime::wanted()` has no room to "
+     "list: beyond 1024 of a handle, 4096 of handles that have ended",
+     &RuntimeMetrics::wanted_cut_total},
+    {"kiln_prepare_keys", RuntimeMetric::Type::gauge, "", "state",
+     "distinct instances that the last `prepare` needs: `waiting` (not looked for yet, or no time "
+     "was left), `found`, `compiled`, `missing`, `failed` (they do not compile, or cannot be made)",
+     &RuntimeMetrics::prepare_keys},
+    {"kiln_provisional_graph_nodes", RuntimeMetric::Type::gauge, "", "",
+     "launches in living graphs that `refresh` can exchange and has not exchanged yet",
+     &RuntimeMetrics::provisional_graph_nodes},
+    {"kiln_swaps_total", RuntimeMetric::Type::counter, "", "",
+     "times that what launches of a problem get was exchanged for another config or alternative",
+     &RuntimeMetrics::swaps_total},
+    {"kiln_generation", RuntimeMetric::Type::gauge, "", "",
+     "how often the background has published what it found (mode `background`), as "
+     "CommitReport::generation",
+     &RuntimeMetrics::generation},
+    {"kiln_worker_restarts_total", RuntimeMetric::Type::counter, "", "cause",
+     "workers (`kiln-worker`) that took the place of one that was gone: `fault` (a signal, an "
+     "exit, a senseless answer), `killed` by others, `late`, `stopped`, `memory` (too much), "
+     "`device` (lost), `peer` (that of another rank ended)",
+     &RuntimeMetrics::worker_restarts_total},
     {"kiln_problems_evicted_total", RuntimeMetric::Type::counter, "", "",
      "problems that have left their handle because of `max_problems` or `max_module_bytes`",
      &RuntimeMetrics::problems_evicted_total},

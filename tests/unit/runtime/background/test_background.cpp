@@ -53,6 +53,7 @@ TEST_CASE("a launch in the background's mode does not wait, and gets the winner 
   run_once(handle, 60);
   CHECK(handle.config({60}) == Values{2, 0});
   CHECK_FALSE(runtime.settled());
+  CHECK(runtime.metrics().generation == 0);
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   CHECK(process.device->timings == 0);  // no window is open
   CHECK(handle.config({60}) == Values{2, 0});
@@ -62,6 +63,8 @@ TEST_CASE("a launch in the background's mode does not wait, and gets the winner 
   }
   CHECK(handle.config({60}) == Values{8, 0});
   CHECK(runtime.statistics().tuned == 1);
+  CHECK(runtime.metrics().generation == 1);
+  CHECK(runtime.metrics().swaps_total == 1);
   SECTION("which is on record") {
     Served next(directory.path());
     const Runtime second = next.runtime();

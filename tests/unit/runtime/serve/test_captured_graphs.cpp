@@ -152,9 +152,11 @@ using Names = std::vector<std::string>;
 TEST_CASE("captured stand-ins become what is in use", "[runtime][captures]") {
   Refreshable r;
   CHECK(r.runtime->statistics().provisional == 2);
+  CHECK(r.runtime->metrics().provisional_graph_nodes == 2);
   CHECK(r.run() == Names{"k<2, 0>", "k<2, 0>"});
   const RefreshResult early = r.refresh();
   CHECK(early.refreshed == 0);
+  CHECK(r.runtime->metrics().provisional_graph_nodes == 2);
   REQUIRE(early.kept.size() == 2);
   CHECK(early.kept[0].node == &r.graph->nodes.front());
   CHECK(early.kept[0].launch == "doubling n=60 with a=2,b=0");
@@ -164,6 +166,7 @@ TEST_CASE("captured stand-ins become what is in use", "[runtime][captures]") {
   const RefreshResult done = r.refresh();
   CHECK(done.refreshed == 2);
   CHECK(done.kept.empty());
+  CHECK(r.runtime->metrics().provisional_graph_nodes == 0);
   CHECK(r.run() == Names{"k<8, 0>", "k<8, 0>"});
   CHECK(r.refresh().refreshed == 2);  // as often as the program likes
   // The graph itself is as it was, and so is what is instantiated of it next.
@@ -175,6 +178,14 @@ TEST_CASE("captured stand-ins become what is in use", "[runtime][captures]") {
   r.runtime.reset();
   CHECK(r.process.device->live_kernels == 2);
   CHECK(r.run() == Names{"k<8, 0>", "k<8, 0>"});
+}
+
+TEST_CASE("launches in a graph that is gone are not counted", "[runtime][captures]") {
+  Refreshable r;
+  r.graph.reset();
+  r.exec = {};
+  CHECK(r.runtime->metrics().provisional_graph_nodes == 0);
+  CHECK(r.runtime->statistics().provisional == 2);
 }
 
 TEST_CASE("what cannot be exchanged is kept and named", "[runtime][captures]") {

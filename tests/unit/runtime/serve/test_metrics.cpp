@@ -218,10 +218,63 @@ TEST_CASE("a program hears of the work that a launch makes", "[runtime][spans]")
   SECTION("also outside of tunings") {
     heard.spans.clear();
     launch(handle.with_config(Values{2, 0}), 60);
-    REQUIRE(heard.spans.size() == 1);
+    REQUIRE(heard.spans.size() == 2);
     CHECK(heard.spans[0].name == "kiln.load");
     CHECK(heard.spans[0].parent == 0);
+    CHECK(heard.spans[1].name == "kiln.swap");
   }
+}
+
+TEST_CASE("an exchange of what launches get is counted and heard of", "[runtime][metrics][spans]") {
+  const Directory directory;
+  Heard heard;
+  Process process(directory.path());
+  process.options.spans = heard.sink();
+  process.options.mode = Mode::untuned;
+  process.of(8).seconds = 0.5e-3;
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  launch(handle, 50);
+  CHECK(runtime.metrics().swaps_total == 0);
+  auto swaps = heard.named("kiln.swap");
+  REQUIRE(swaps.size() == 1);
+  CHECK(swaps[0].attributes == std::map<std::string, std::string>{{"kernel", "doubling"},
+                                                                  {"problem", "n=50"},
+                                                                  {"config", "a=2,b=0"}});
+  handle.tune({50});
+  CHECK(runtime.metrics().swaps_total == 1);
+  swaps = heard.named("kiln.swap");
+  REQUIRE(swaps.size() == 2);
+  CHECK(swaps[1].attributes.at("config") == "a=8,b=0");
+  CHECK(swaps[1].attributes.at("before") == "a=2,b=0");
+  TuneOptions again;
+  again.retune = false;
+  handle.tune({50}, again);  // the same config
+  CHECK(runtime.metrics().swaps_total == 1);
+  CHECK(heard.named("kiln.swap").size() == 2);
+}
+
+TEST_CASE("launches that were not prepared are counted by kernel", "[runtime][metrics][seal]") {
+  const Directory directory;
+  Process process(directory.path());
+  process.options.mode = Mode::untuned;
+  const Runtime runtime = process.runtime();
+  KernelDefinition other = doubling();
+  other.name = "other_doubling";
+  const auto one = runtime.tuned(doubling()), two = runtime.tuned(other);
+  launch(one, 50);
+  runtime.seal();
+  launch(one, 50);
+  launch(one, 60);
+  launch(one, 60);
+  CHECK_THROWS_AS(launch(two, 60), UnpreparedError);
+  CHECK(runtime.metrics().unprepared_launches_total ==
+        MetricSeries{{{"doubling", "true"}, 2},
+                     {{"doubling", "false"}, 0},
+                     {{"other_doubling", "true"}, 0},
+                     {{"other_doubling", "false"}, 1}});
+  CHECK(runtime.statistics().unprepared_served == 2);
+  CHECK(runtime.statistics().unprepared_refused == 1);
 }
 
 TEST_CASE("agreements of ranks are counted and heard of", "[runtime][metrics][ranks]") {

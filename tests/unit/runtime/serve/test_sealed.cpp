@@ -232,10 +232,12 @@ TEST_CASE("what is wanted outlives the handle, and is bounded", "[runtime][seal]
     CHECK(runtime.wanted().wanted == std::vector{wanted(60), wanted(70)});
   }
   CHECK(runtime.wanted().wanted == std::vector{wanted(60), wanted(70)});
+  CHECK(runtime.metrics().wanted_cut_total == 0);
   const auto handle = runtime.tuned(doubling());
   CHECK(runtime.prepare(problems({60}), {.work = PrepareWork::compile}).complete());
   for (int n = 100; n < 3100; ++n) CHECK(launch(handle, n));
   CHECK(runtime.wanted().wanted.size() == 2 + 1024);
+  CHECK(runtime.metrics().wanted_cut_total == 3000 - 1024);
   CHECK(runtime.statistics().unprepared_served == 3 + 3000);
 }
 

@@ -132,6 +132,9 @@ TEST_CASE("a value that makes no sense is refused by name", "[runtime][variables
       {"KILN_COMPILE_THREADS", {"0", "-2", "4097", "all"}},
       {"KILN_MEASURE", {"graphs", "Eager", "1"}},
       {"KILN_DETERMINISTIC", {"yes", "2", " 1"}},
+      {"KILN_ON_UNPREPARED", {"Serve", "refuse", "1"}},
+      {"KILN_ISOLATION", {"on", "Always"}},
+      {"KILN_CANDIDATE_SECONDS", {"0", "-1", "soon", "inf"}},
       {"KILN_LOG_LEVEL", {"verbose", "INFO", "1"}},
       {"KILN_LOG_FILE", {"/tmp/%d.log", "/tmp/x%"}},
   };
@@ -295,6 +298,87 @@ TEST_CASE("an unknown name gets the nearest one as advice", "[runtime][variables
   CHECK_FALSE(has(about("KILN_COMPLETELY_DIFFERENT"), "did you mean"));
   CHECK(about("KILNX").empty());
   for (const detail::VariableEntry& v : detail::kVariables) CHECK(about(v.name).empty());
+}
+
+TEST_CASE("KILN_ON_UNPREPARED is what sealing without saying so does",
+          "[runtime][variables][seal]") {
+  const Directory directory;
+  const auto outcome = [&](std::optional<OnUnprepared> option) {
+    Process process(directory.path());
+    process.options.mode = Mode::untuned;
+    process.options.on_unprepared = option;
+    int warnings = 0;
+    process.options.log = [&](LogLevel, std::string_view text) {
+      warnings += has(std::string(text), "was not prepared");
+    };
+    const Runtime runtime = process.runtime();
+    const auto handle = runtime.tuned(doubling());
+    launch(handle, 50);
+    runtime.seal();
+    try {
+      launch(handle, 60);
+    } catch (const UnpreparedError&) {
+      return OnUnprepared::error;
+    }
+    const bool warned = warnings > 0;
+    runtime.seal(OnUnprepared::error);  // what the program says holds
+    CHECK_THROWS_AS(launch(handle, 61), UnpreparedError);
+    return warned ? OnUnprepared::warn : OnUnprepared::serve;
+  };
+  CHECK(outcome({}) == OnUnprepared::serve);
+  CHECK(outcome(OnUnprepared::error) == OnUnprepared::error);
+  for (const auto& [name, what] :
+       {std::pair("serve", OnUnprepared::serve), std::pair("warn", OnUnprepared::warn),
+        std::pair("error", OnUnprepared::error)}) {
+    INFO(name);
+    const Set set("KILN_ON_UNPREPARED", name);
+    CHECK(outcome({}) == what);
+    CHECK(outcome(OnUnprepared::warn) == OnUnprepared::warn);
+    CHECK(setting("KILN_ON_UNPREPARED").value == name);
+  }
+}
+
+TEST_CASE("settings know each option that a variable stands in for", "[runtime][variables]") {
+  RuntimeOptions options;
+  options.isolation = Isolation::always;
+  options.on_unprepared = OnUnprepared::warn;
+  options.tuning.candidate_seconds = 2.5;
+  options.store.max_files = 77;
+  options.store.sharing = StoreSharing::group;
+  const Set isolation("KILN_ISOLATION", "off"), files("KILN_CACHE_FILES", "5");
+  for (const auto& [name, value] :
+       {std::pair("KILN_ISOLATION", "always"), std::pair("KILN_ON_UNPREPARED", "warn"),
+        std::pair("KILN_CANDIDATE_SECONDS", "2.5"), std::pair("KILN_CACHE_FILES", "77"),
+        std::pair("KILN_CACHE_SHARED", "group")}) {
+    INFO(name);
+    CHECK(setting(name, options).value == value);
+    CHECK(setting(name, options).from == Setting::From::option);
+  }
+  CHECK(setting("KILN_ISOLATION").value == "off");
+  CHECK(setting("KILN_ISOLATION").problem.empty());
+  CHECK(setting("KILN_CACHE_FILES").problem.empty());
+}
+
+TEST_CASE("settings say what is wrong with values that are read later", "[runtime][variables]") {
+  const Directory directory;
+  const std::string here = directory.path().string(), none = here + "/none";
+  const std::tuple<const char*, std::string, std::string> values[] = {
+      {"KILN_CACHE_FILES", "many", "'many'"},
+      {"KILN_CACHE_SIZE", "5 GB", "'5 GB'"},
+      {"KILN_CACHE_SHARED", "all", "'all'"},
+      {"KILN_WANTED", none + "/wanted.json", none},
+      {"KILN_TRACE", "/proc/none/of/it", "/proc"},
+      {"KILN_CACHE_FILES", "1K", ""},
+      {"KILN_CACHE_SHARED", "user", ""},
+      {"KILN_WANTED", here + "/wanted.json", ""},
+      {"KILN_TRACE", none + "/new", ""}};
+  for (const auto& [name, value, problem] : values) {
+    INFO(name << "=" << value);
+    const Set set(name, value);
+    CHECK(setting(name).problem.empty() == problem.empty());
+    CHECK(has(setting(name).problem, problem));
+  }
+  CHECK_FALSE(fs::exists(none));  // asking makes nothing
 }
 
 TEST_CASE("settings say what holds and where it comes from", "[runtime][variables]") {

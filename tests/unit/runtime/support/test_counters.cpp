@@ -28,8 +28,18 @@ RuntimeMetrics some() {
   counters.compile_seconds.add(0.02);
   counters.compile_seconds.add(5000);
   *counters.problems.of("a \"kernel\"\nwith \\ in it") = 3;
+  const UnpreparedLaunches launches(counters, "a kernel");
+  launches.add(true);
+  launches.add(true);
+  launches.add(false);
+  counters.prepare_keys.add("waiting", 5);
+  counters.prepare_keys.add("waiting", -2);
+  counters.worker_restarts.add("late");
+  counters.swaps = 6;
   RuntimeMetrics metrics;
   counters.read(metrics);
+  metrics.generation = 8;
+  metrics.provisional_graph_nodes = 9;
   metrics.build_info = {{{"0.1", "", "13.0"}, 1}};
   metrics.store_lookups_total = {{{"disk", "hit"}, 7}, {{"all", "miss"}, 2}};
   metrics.store_bytes = std::numeric_limits<std::uint64_t>::max();
@@ -50,6 +60,19 @@ TEST_CASE("metrics are written as Prometheus reads them", "[runtime][metrics]") 
   CHECK(read.value("kiln_compile_seconds_bucket", {{"le", "1000"}}) == 1);
   CHECK(read.value("kiln_compile_seconds_bucket", {{"le", "+Inf"}}) == 2);
   CHECK(read.value("kiln_problems", {{"kernel", "a \"kernel\"\nwith \\ in it"}}) == 3);
+  const auto unprepared = [&](const char* served) {
+    return read.value("kiln_unprepared_launches_total",
+                      {{"kernel", "a kernel"}, {"served", served}});
+  };
+  CHECK(unprepared("true") == 2);
+  CHECK(unprepared("false") == 1);
+  CHECK(read.value("kiln_prepare_keys", {{"state", "waiting"}}) == 3);
+  CHECK(read.value("kiln_prepare_keys", {{"state", "missing"}}) == 0);
+  CHECK(read.value("kiln_worker_restarts_total", {{"cause", "late"}}) == 1);
+  CHECK(read.value("kiln_worker_restarts_total", {{"cause", "fault"}}) == 0);
+  CHECK(read.value("kiln_swaps_total") == 6);
+  CHECK(read.value("kiln_generation") == 8);
+  CHECK(read.value("kiln_provisional_graph_nodes") == 9);
   CHECK(read.value("kiln_store_lookups_total", {{"level", "disk"}, {"result", "hit"}}) == 7);
   CHECK(read.value("kiln_build_info", {{"version", "0.1"}, {"nvrtc", ""}, {"driver", "13.0"}}) ==
         1);
@@ -112,6 +135,8 @@ TEST_CASE("a label has the values it was made for", "[runtime][metrics]") {
   tally.add("b");
   CHECK(tally.read() == MetricSeries{{{"a"}, 0}, {{"b"}, 1}});
   CHECK_THROWS_AS(tally.add("c"), InternalError);
+  tally.clear();
+  CHECK(tally.read() == MetricSeries{{{"a"}, 0}, {{"b"}, 0}});
 }
 
 TEST_CASE("however many kernels there are, labels stay few", "[runtime][metrics]") {

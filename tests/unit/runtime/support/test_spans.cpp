@@ -160,6 +160,29 @@ TEST_CASE("spans become a trace when their runtime ends", "[runtime][spans][trac
   CHECK(names["process_name"] == 1);
 }
 
+TEST_CASE("a trace that is full says how much came later", "[runtime][spans][trace]") {
+  const Directory directory;
+  const auto file = directory.path() / "t.json";
+  std::vector<std::string> warnings;
+  {
+    Spans spans({}, Spans::File{file, {3, ""}, 4},
+                [&](LogLevel, std::string_view text) { warnings.emplace_back(text); });
+    for (int i = 0; i < 4; ++i) SpanScope(&spans, "kiln.load").end();
+    CHECK(warnings.empty());
+    for (int i = 0; i < 7; ++i) SpanScope(&spans, "kiln.verify").end();
+  }
+  REQUIRE(warnings.size() == 1);
+  CHECK(warnings[0].find(file.string() + " is full") != std::string::npos);
+  const auto trace = nlohmann::json::parse(read_text(file));
+  CHECK(trace_problems(trace).empty());
+  CHECK(trace.at("otherData").at("dropped") == 7);
+  std::map<std::string, int> names;
+  for (const auto& event : trace.at("traceEvents")) ++names[event.at("name")];
+  CHECK(names["load"] == 4);
+  CHECK(names["verify"] == 0);
+  CHECK(names["7 later spans are not in this trace"] == 1);
+}
+
 TEST_CASE("a trace that cannot be written is a warning", "[runtime][spans][trace]") {
   std::string warning;
   {

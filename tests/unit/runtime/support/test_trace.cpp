@@ -45,7 +45,7 @@ TEST_CASE("a trace is what Chrome's viewer reads", "[runtime][trace]") {
   CHECK_THROWS_AS(write_chrome_trace(directory.path() / "no" / "t.json", both), EnvironmentError);
 }
 
-TEST_CASE("in a trace ranks are processes, and arrows lead from compiling to loading",
+TEST_CASE("in a trace ranks are processes, and arrows lead from compiling to loading to launches",
           "[runtime][trace]") {
   std::vector<TuneResult> ranks(2);
   for (int r = 0; r < 2; ++r) {
@@ -57,7 +57,9 @@ TEST_CASE("in a trace ranks are processes, and arrows lead from compiling to loa
   ranks[0].spans = {{"compile", "compiler 0", "x=1", 10, 1}, {"find", "compiler 1", "x=2", 10, 0.1},
                     {"load", "tuner", "x=2", 11, 0.1},       {"load", "tuner", "x=1", 12, 0.1},
                     {"load", "tuner", "x=3", 13, 0.1},   // nobody knows where it comes from
-                    {"load", "tuner", "x=1", 14, 0.1}};  // for the finals
+                    {"load", "tuner", "x=1", 14, 0.1},   // for the finals
+                    {"swap", "tuner", "x=1", 16, 0.1},   // launches get it
+                    {"swap", "tuner", "x=4", 17, 0.1}};  // nobody knows where it was loaded
   ranks[1].spans = {{"load", "tuner", "x=1", 15, 0.1}};  // compiled by another process
   const Directory directory;
   write_chrome_trace(directory.path() / "t.json", ranks);
@@ -78,7 +80,7 @@ TEST_CASE("in a trace ranks are processes, and arrows lead from compiling to loa
     }
   }
   CHECK(processes == std::map<int, std::string>{{0, "rank 0 of 2"}, {1, "rank 1 of 2"}});
-  CHECK(arrows == std::vector<std::pair<double, double>>{{0, 1e6}, {0, 2e6}, {0, 4e6}});
+  CHECK(arrows == std::vector<std::pair<double, double>>{{0, 1e6}, {0, 2e6}, {0, 4e6}, {4e6, 6e6}});
 }
 
 TEST_CASE("the schema finds what is wrong with a trace", "[runtime][trace]") {
