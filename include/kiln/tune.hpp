@@ -28,13 +28,9 @@ class Communicator;
 /// Where a kernel's candidates run while they are tuned: in this process, where one that faults
 /// costs a CUDA device or, on the host device, the program; or in a worker, a process of Kiln's
 /// own, where it costs that process. Callables (functions with knobs, alternatives of choices) and
-/// regions stay in this process.
-///
-/// Where a worker is never of use (its program is missing or of another build, the device is shared
-/// through MPS, allows one process only or is no host or CUDA device, the kernel takes memory of
-/// this process), candidates run in this process, and the result has a warning. One that cannot be
-/// started just now is no such reason: after three tries the tuning ends, `tune` throws an
-/// EnvironmentError, and a launch runs the untuned config.
+/// regions stay in this process, and so do others, with a warning, where no worker can be of use
+/// (docs/engine.md). One that cannot be started just now is no such reason: after three tries
+/// `tune` throws an EnvironmentError, and a launch runs the untuned config.
 enum class Isolation {
   off,          ///< in this process
   after_fault,  ///< in this process, until a candidate of the problem has faulted, in it or in an
@@ -166,8 +162,7 @@ struct Candidate {
   /// if no more elements exceed the tolerance than Tolerance::mismatches permits. Infinite if the
   /// kernel wrote where it must not, or if its `check` refused the outputs.
   double max_error = 0;
-  /// ||got - want|| / ||want|| by the square roots of the sums of squares, of the output of floats
-  /// where it is largest. Kernels with a `check` have none: 0.
+  /// ||got - want|| / ||want||, of the output of floats where it is largest; 0: there is a `check`.
   double norm_error = 0;
   CandidateResources resources;
   /// The longest time after which the budget (`max_seconds`) cut off one verification or sample; 0:
@@ -181,8 +176,7 @@ struct Candidate {
 /// An alternative of a choice (choice.hpp) that took no part, or not with its best guess.
 struct LeftOut {
   std::string name;
-  std::string why;  ///< switched off, absent, not for the problem, or not the same on all ranks;
-                    ///< or why cuBLASLt's first answer could not be tried
+  std::string why;  ///< such as: switched off, absent, not for the problem, not on all ranks
 
   bool operator==(const LeftOut&) const = default;
 };
@@ -224,7 +218,7 @@ struct TuneResult {
   std::vector<std::string> warnings;  ///< drift, throttling, noise, a default that cannot run
   std::vector<LeftOut> left_out{};    ///< of a choice: alternatives without a candidate
   double flops = 0, bytes = 0;        ///< of the problem; 0: the kernel does not say
-  double norm_permitted = 0;          ///< Tolerance::norm of the kernel; 0: not judged
+  double norm_permitted = 0;          ///< Tolerance::norm
   /// Wall time, and its parts on the tuning thread: waiting for compilers, verifying, timing
   /// (finals included), searching.
   double wall_seconds = 0, compile_seconds = 0, verify_seconds = 0, time_seconds = 0,

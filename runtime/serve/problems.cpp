@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kiln/detail/format.hpp"
+#include "runtime/serve/problems_sweep.hpp"
 
 namespace kiln::runtime {
 
@@ -146,6 +147,8 @@ Ready Problems::publish(Launchable& made, Standing standing, Sweep& sweep) {
   }
   return table_.publish(std::move(made), standing);
 }
+
+void Problems::reclaim() noexcept { const Sweep sweep(*this); }
 
 Problems::Sweep::~Sweep() try {
   const ProblemBound& bound = problems_.bound_;

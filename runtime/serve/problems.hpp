@@ -144,7 +144,7 @@ class Problems {
   /// Whether something that has left waits for a launch to end.
   bool waiting() const { return table_.waiting(); }
   /// Frees what has left and is not used any more.
-  void reclaim() noexcept { const Sweep sweep(*this); }
+  void reclaim() noexcept;
 
   ProblemState state(std::span<const std::int64_t> problem) const;
   /// Whether launches of any problem get a stand-in that is not the best known. Takes time by the
@@ -200,31 +200,7 @@ class Problems {
     bool counts = false;             ///< all ranks have agreed on this problem
   };
 
-  /// Frees at its end what can be freed then, without the lock. With `publishes` all handles keep
-  /// to their bound after that; the new problem stays, because the caller has what was published.
-  class Sweep {
-   public:
-    explicit Sweep(Problems& problems, bool publishes = false)
-        : problems_(problems), publishes_(publishes) {}
-    Sweep(const Sweep&) = delete;
-    Sweep& operator=(const Sweep&) = delete;
-    /// Where there is no memory, a later one frees it.
-    ~Sweep();
-    /// What is about to be published.
-    void note(const detail::Launchable& now, const detail::Launchable* before) {
-      published_ = {{now.problem.begin(), now.problem.end()}, now.config, {}};
-      if (before) published_->before = before->config;
-    }
-
-   private:
-    struct Published {
-      Values problem, config;
-      std::optional<Values> before;
-    };
-    Problems& problems_;
-    const bool publishes_;
-    std::optional<Published> published_;
-  };
+  class Sweep;
 
   Outcome work_alone(const Values& problem, const Work& work, If when);
   Outcome end(const Values& problem, Made made);
