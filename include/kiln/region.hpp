@@ -116,7 +116,7 @@ struct RegionOptions {
   std::string name = "region";  ///< names log files
   int warmup = 1;               ///< runs of each candidate before it is timed
   int repeats = 3;              ///< timed runs of each candidate
-  /// How many times a run calls the region, one call after the other without waiting for the device.
+  /// How many times a run calls the region, one call after the other, without waiting in between.
   /// More than 1 where the launches of one call take less time on the device than on the CPU, and
   /// the region is called in a row in production: otherwise each launch is timed on a device that
   /// waits for it. `before` and `check` are called once for all of them.

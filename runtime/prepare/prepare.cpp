@@ -240,11 +240,6 @@ class Run {
     load_seconds_ += of(item).seconds;
   }
 
-  /// In a handler. A device that is lost fails every load, and has nothing to do with the problem.
-  void throw_if_lost() const {
-    if (engine_.device()->lost()) throw;
-  }
-
   void load() {
     if (loaded_ > 0) tell(Step::load, loaded_, items_.size());
     for (; loaded_ < items_.size(); ++loaded_) {
@@ -277,7 +272,7 @@ class Run {
       const bool later = to_tune(item) || agrees(item);
       served = serve(item, later);
     } catch (...) {
-      throw_if_lost();
+      if (engine_.device()->lost()) throw;  // it fails every load: that is not the problem's fault
       set(item, PreparedState::failed, text_of(std::current_exception()));
       return;
     }

@@ -16,6 +16,7 @@
 #include "runtime/serve/problems.hpp"
 #include "runtime/serve/provisions.hpp"
 #include "runtime/serve/served_handle.hpp"
+#include "runtime/serve/swap_spans.hpp"
 #include "runtime/serve/tune_one.hpp"
 #include "runtime/serve/verification.hpp"
 #include "runtime/together/measuring_together.hpp"
@@ -300,20 +301,7 @@ class KernelHandle final : public runtime::ServedHandle {
             dispose,
             keep_all,
             &engine_->workshop().telemetry().counters,
-            [this](const Values& problem, const Values& config, const Values* before) {
-              tell_of_swap(problem, config, before);
-            }};
-  }
-
-  void tell_of_swap(const Values& problem, const Values& config, const Values* before) {
-    runtime::Spans& spans = engine_->workshop().telemetry().spans;
-    if (!spans.listened()) return;
-    runtime::SpanScope span(&spans, "kiln.swap",
-                            {{"kernel", definition_.name},
-                             {"problem", definition_.describe_problem(problem)},
-                             {"config", definition_.space.describe(config)}});
-    if (before) span.set("before", definition_.space.describe(*before));
-    span.end();
+            runtime::swap_spans(engine_->workshop().telemetry().spans, definition_)};
   }
 
   /// Whether the ranks choose when a problem is launched.
@@ -328,8 +316,7 @@ class KernelHandle final : public runtime::ServedHandle {
     return together() && runtime::MeasuringTogether::here() && !problems_.agreed(problem);
   }
 
-  /// What is put in use before a final winner is known: where a background tuning may improve on
-  /// the launchable, one that is marked as provisional.
+  /// What is put in use before a final winner is known: where it may be improved on, provisional.
   Launchable mark_provisional(Launchable made) {
     runtime::Background* const background = engine_->background();
     if (!background || fixed_ ||

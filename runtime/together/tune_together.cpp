@@ -38,8 +38,7 @@ using ranks::Work;
 
 namespace {
 
-/// The part of the time that ranks wait for each other before they tune which is spent on finding
-/// out what tuning will cost.
+/// Of the time that ranks wait for each other, what finding out the cost of tuning may take.
 constexpr double kEstimatePart = 0.25;
 constexpr const char* kUnreached = "at least one rank did not get to it";
 

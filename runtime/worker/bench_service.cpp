@@ -16,6 +16,7 @@
 #include "runtime/device/host/host_device.hpp"
 #include "runtime/device/spare_memory.hpp"
 #include "runtime/measure/draws_bench.hpp"
+#include "runtime/worker/isolation.hpp"
 #include "runtime/worker/messages.hpp"
 #include "runtime/worker/shared_data.hpp"
 

@@ -24,13 +24,11 @@ constexpr double kStart = 60, kLeastAlone = 10;
 constexpr double kBytesPerSecond = 1e8;
 constexpr int kStarts = 3;
 constexpr double kPause = 0.1;  ///< seconds, between them
-constexpr std::uint64_t kLeastMemory = std::uint64_t{256} << 20,
-                        kUsualMemory = std::uint64_t{2} << 30;
+constexpr std::uint64_t kLeastMemory = 256ULL << 20, kUsualMemory = 2ULL << 30;
 /// Trials that ended a worker, but not the next one. After this many there is no other worker: a
 /// tuning must end, whatever kills its workers.
 constexpr std::size_t kMostExcused = 50;
-/// Seconds: for what should have been answered before.
-constexpr double kAtOnce = 1e-3;
+constexpr double kAtOnce = 1e-3;  ///< seconds, for what should have been answered before
 
 const char* name_of(Ask ask) {
   switch (ask) {

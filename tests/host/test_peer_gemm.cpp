@@ -66,10 +66,10 @@ TEST_CASE("ranks that are late within an operation are waited for", "[host][symm
   CHECK(on_peers(
             hosts(ranks), bytes_for<float>(m, n, k, ranks),
             [&](const Runtime& runtime, SymmetricMemory& memory, auto) {
-              const PeerGemmHandle gather(
+              const PeerGemmHandle<AllGatherGemmKernel<float>> gather(
                   runtime, memory,
                   with_delays(all_gather_gemm_kernel<float>(memory), kRandomDelays));
-              const PeerGemmHandle scatter(
+              const PeerGemmHandle<ReduceScatterGemmKernel<float>> scatter(
                   runtime, memory,
                   with_delays(reduce_scatter_gemm_kernel<float>(memory), kRandomDelays));
               PeerRank<float> gathers(runtime, memory, rows, true);

@@ -1,6 +1,6 @@
-// GEMMs of ranks (bf16) on two GPUs ($PEER_RANKS), a thread a rank: as all ranks tune them in step, as two
-// launches (the fastest such candidate), as one (likewise), and the bare GEMM of all rows, as
-// tuned. Microseconds of one operation among many in a row, of the slowest rank.
+// GEMMs of ranks (bf16) on two GPUs ($PEER_RANKS), a thread a rank: as all ranks tune them in step,
+// as several launches (the fastest such candidate), as one (likewise), and the bare GEMM of all
+// rows, as tuned. Microseconds of one operation among many in a row, of the slowest rank.
 //
 //   perf_peer_gemm [SECONDS [SIZES [EVALUATIONS [all]]]]
 //

@@ -1,6 +1,6 @@
-// A gated MLP divided among two GPUs ($PEER_RANKS): all-gather + GEMM, activation, GEMM + reduce-scatter. Tuned
-// in its place, as a region, against the same kernels tuned one by one, and untuned. The same by
-// PyTorch is scripts/peer_mlp.py.
+// A gated MLP divided among two GPUs ($PEER_RANKS): all-gather + GEMM, activation, GEMM +
+// reduce-scatter. Tuned in its place, as a region, against the same kernels tuned one by one, and
+// untuned. The same by PyTorch is scripts/peer_mlp.py.
 //
 //   perf_peer_mlp [SECONDS [EVALUATIONS]]    of each tuning
 #include <algorithm>

@@ -109,27 +109,27 @@ void check_norm(const Kernel& kernel, const RowConfig& config, bool blocks) {
   }
 }
 
-constexpr int kWidth = 300;
+constexpr int kNormWidth = 300;
 constexpr float kLeast = std::numeric_limits<float>::min();
 
 /// Rows of zeros, of elements whose squares are 0 in float, with a NaN, with an infinity, of
 /// squares beyond the largest float, and of ones.
 struct OddRows {
   static constexpr int kRows = 6;
-  std::vector<float> x = std::vector<float>(kRows * kWidth, 1.0f);
+  std::vector<float> x = std::vector<float>(kRows * kNormWidth, 1.0f);
 
   OddRows() {
-    for (std::size_t h = 0; h < kWidth; ++h)
-      x[h] = 0, x[kWidth + h] = 1e-30f, x[4 * kWidth + h] = 3e19f;
-    x[2 * kWidth + 5] = kNan;
-    x[3 * kWidth + 290] = -kInfinity;
+    for (std::size_t h = 0; h < kNormWidth; ++h)
+      x[h] = 0, x[kNormWidth + h] = 1e-30f, x[4 * kNormWidth + h] = 3e19f;
+    x[2 * kNormWidth + 5] = kNan;
+    x[3 * kNormWidth + 290] = -kInfinity;
   }
 };
 
 /// What the rows of OddRows have become, of weights that are 1 and an eps of 0.
 template <class At>
 void check_odd_rows(const At& at) {
-  for (int h = 0; h < kWidth; h += 7) {
+  for (int h = 0; h < kNormWidth; h += 7) {
     CAPTURE(h);
     CHECK(at(0, h) == 0);
     CHECK(at(1, h) == Approx(1e-30f / std::sqrt(kLeast)));
@@ -162,25 +162,26 @@ TEST_CASE("norms: zeros without an eps, NaNs, infinities, and squares that no fl
   if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
   OddRows odd;
   constexpr int kRows = OddRows::kRows;
-  const std::vector<float> w(kWidth, 1.0f), b(kWidth, 0.5f);
+  const std::vector<float> w(kNormWidth, 1.0f), b(kNormWidth, 0.5f);
   const float *const x = odd.x.data(), *const weights = w.data();
   std::vector<float> y(odd.x.size()), sum;
-  const auto value = [&](int r, int h) { return y[static_cast<std::size_t>(r * kWidth + h)]; };
+  const auto value = [&](int r, int h) { return y[static_cast<std::size_t>(r * kNormWidth + h)]; };
   for (const RowConfig& config : kOddConfigs) {
     INFO(template_test::describe(config));
     HostInstance<RmsNormKernel<float>>(rmsnorm_kernel<float>(), config)(
-        {kRows, kWidth}, y.data(), x, weights, kRows, kWidth, 0.0f);
+        {kRows, kNormWidth}, y.data(), x, weights, kRows, kNormWidth, 0.0f);
     check_odd_rows(value);
     sum.assign(odd.x.size(), 0);
     HostInstance<RmsNormResidualKernel<float>>(rmsnorm_residual_kernel<float>(), config)(
-        {kRows, kWidth}, y.data(), sum.data(), x, weights, kRows, kWidth, 0.0f);
+        {kRows, kNormWidth}, y.data(), sum.data(), x, weights, kRows, kNormWidth, 0.0f);
     check_odd_rows(value);
     HostInstance<LayerNormKernel<float>>(layernorm_kernel<float>(), config)(
-        {kRows, kWidth}, y.data(), x, weights, b.data(), kRows, kWidth, 0.0f);
-    for (const int r : {0, 1, 4, 5}) CHECK((value(r, 0) == 0.5f && value(r, kWidth - 1) == 0.5f));
+        {kRows, kNormWidth}, y.data(), x, weights, b.data(), kRows, kNormWidth, 0.0f);
+    for (const int r : {0, 1, 4, 5})
+      CHECK((value(r, 0) == 0.5f && value(r, kNormWidth - 1) == 0.5f));
     CHECK((std::isnan(value(2, 0)) && std::isnan(value(3, 0))));
   }
-  rmsnorm_kernel<float>().reference(y.data(), x, weights, kRows, kWidth, 0.0f);
+  rmsnorm_kernel<float>().reference(y.data(), x, weights, kRows, kNormWidth, 0.0f);
   check_odd_rows(value);
 }
 
@@ -189,13 +190,13 @@ TEST_CASE("RMSNorms as 8-bit floats: zeros without an eps, NaNs, infinities and 
   if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
   OddRows odd;
   constexpr int kRows = OddRows::kRows, kLeading = 8;
-  const std::vector<float> w(kWidth, 1.0f);
+  const std::vector<float> w(kNormWidth, 1.0f);
   const float *const x = odd.x.data(), *const weights = w.data();
   std::vector<float8_e4m3> q(odd.x.size());
   std::vector<float> scales(3 * kLeading), sum;
   bool blocks = false;
   const auto value = [&](int r, int h) {
-    return static_cast<float>(q[static_cast<std::size_t>(r * kWidth + h)]) *
+    return static_cast<float>(q[static_cast<std::size_t>(r * kNormWidth + h)]) *
            scales[static_cast<std::size_t>(blocks ? h / 128 * kLeading + r : r)];
   };
   const auto check = [&] {
@@ -209,24 +210,26 @@ TEST_CASE("RMSNorms as 8-bit floats: zeros without an eps, NaNs, infinities and 
     INFO(template_test::describe(config));
     blocks = false;
     HostInstance<RmsNormFp8Kernel<float>>(rmsnorm_fp8_kernel<float>(), config)(
-        {kRows, kWidth}, q.data(), scales.data(), x, weights, kRows, kWidth, 0.0f);
+        {kRows, kNormWidth}, q.data(), scales.data(), x, weights, kRows, kNormWidth, 0.0f);
     check();
     sum.assign(odd.x.size(), 0);
     HostInstance<RmsNormResidualFp8Kernel<float>>(rmsnorm_residual_fp8_kernel<float>(), config)(
-        {kRows, kWidth}, q.data(), scales.data(), sum.data(), x, weights, kRows, kWidth, 0.0f);
+        {kRows, kNormWidth}, q.data(), scales.data(), sum.data(), x, weights, kRows, kNormWidth,
+        0.0f);
     check();
     blocks = true;
     HostInstance<RmsNormFp8Kernel<float>>(rmsnorm_fp8_blocks_kernel<float>(), config)(
-        {kRows, kWidth}, q.data(), scales.data(), x, weights, kRows, kWidth, 0.0f);
+        {kRows, kNormWidth}, q.data(), scales.data(), x, weights, kRows, kNormWidth, 0.0f);
     check();
     sum.assign(odd.x.size(), 0);
     HostInstance<RmsNormResidualFp8Kernel<float>>(rmsnorm_residual_fp8_blocks_kernel<float>(),
-                                                  config)(
-        {kRows, kWidth}, q.data(), scales.data(), sum.data(), x, weights, kRows, kWidth, 0.0f);
+                                                  config)({kRows, kNormWidth}, q.data(),
+                                                          scales.data(), sum.data(), x, weights,
+                                                          kRows, kNormWidth, 0.0f);
     check();
   }
-  rmsnorm_fp8_blocks_kernel<float>().reference(q.data(), scales.data(), x, weights, kRows, kWidth,
-                                               0.0f);
+  rmsnorm_fp8_blocks_kernel<float>().reference(q.data(), scales.data(), x, weights, kRows,
+                                               kNormWidth, 0.0f);
   check();
 }
 

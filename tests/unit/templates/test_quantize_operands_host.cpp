@@ -23,12 +23,12 @@ using template_test::RowShape;
 
 namespace {
 
-constexpr float kLeast = std::numeric_limits<float>::min();
+constexpr float kSmallestScale = std::numeric_limits<float>::min();
 
 std::size_t size(long long count) { return static_cast<std::size_t>(count); }
 
 template <class T>
-bool same(Array<T>& got, Array<T>& want) {
+bool same_bytes(Array<T>& got, Array<T>& want) {
   return got.margins_intact() && std::memcmp(got.data(), want.data(), got.size() * sizeof(T)) == 0;
 }
 
@@ -57,11 +57,11 @@ void check_weights(const RowConfig& config) {
       for (std::size_t i = 0; i < elements; ++i)
         want[i] = float8_e4m3(static_cast<float>(w[i]) * (1 / scale_of(i)));
       quantize(p, q.data(), scales.data(), static_cast<const T*>(w.data()), p.n, p.k, p.groups);
-      CHECK((same(q, want) && same(scales, want_scales)));
+      CHECK((same_bytes(q, want) && same_bytes(scales, want_scales)));
       Array<float8_e4m3> by_reference(elements);
       Array<float> of_reference(scales.size());
       kernel.reference(by_reference.data(), of_reference.data(), w.data(), p.n, p.k, p.groups);
-      CHECK((same(by_reference, want) && same(of_reference, want_scales)));
+      CHECK((same_bytes(by_reference, want) && same_bytes(of_reference, want_scales)));
     }
 }
 
@@ -93,10 +93,10 @@ void check_masked(const RowConfig& config, const std::vector<int>& counts, int m
   }
   quantize({m, hidden, groups}, q.data(), scales.data(), static_cast<const T*>(x.data()),
            counts.data(), m, hidden, groups);
-  CHECK((same(q, want) && same(scales, want_scales)));
+  CHECK((same_bytes(q, want) && same_bytes(scales, want_scales)));
   kernel.reference(by_reference.data(), of_reference.data(), x.data(), counts.data(), m, hidden,
                    groups);
-  CHECK((same(by_reference, want) && same(of_reference, want_scales)));
+  CHECK((same_bytes(by_reference, want) && same_bytes(of_reference, want_scales)));
 }
 
 template <class T>
@@ -181,10 +181,10 @@ TEMPLATE_TEST_CASE("quantize_tensor_dynamic: one scale of all elements, wherever
           want[i] = float8_e4m3(static_cast<float>(x[i]) * (1 / right[0]));
         quantize({}, q.data(), scale.data(), static_cast<const T*>(x.data()), s.rows, s.width);
         runtime.synchronize({});
-        CHECK((same(q, want) && same(scale, right)));
+        CHECK((same_bytes(q, want) && same_bytes(scale, right)));
         scale[0] = 0;
         kernel.reference(q.data(), scale.data(), x.data(), s.rows, s.width);
-        CHECK((same(q, want) && same(scale, right)));
+        CHECK((same_bytes(q, want) && same_bytes(scale, right)));
       }
   }
 }
@@ -205,7 +205,7 @@ TEST_CASE("quantizing operands: zeros, NaNs and infinities", "[templates][host]"
   const auto at = [&](int r, int h) {
     return static_cast<float>(q[static_cast<std::size_t>(r * kK + h)]);
   };
-  CHECK((scales[0] == 1.5f / 448 && scales[3] == kLeast && scales[5] == kInfinity));
+  CHECK((scales[0] == 1.5f / 448 && scales[3] == kSmallestScale && scales[5] == kInfinity));
   CHECK((std::isnan(at(5, 7)) && at(5, 8) == 448 && at(199, 127) == 0));
   CHECK((std::isnan(at(130, 290)) && at(130, 291) == 0 && at(130, 255) == 448));
 
@@ -223,7 +223,7 @@ TEST_CASE("quantizing operands: zeros, NaNs and infinities", "[templates][host]"
   const std::vector<float> zeros(4);
   dynamic({}, q.data(), &scale, read(zeros), 2, 2);
   runtime.synchronize({});
-  CHECK((scale == kLeast && at(0, 0) == 0 && at(0, 3) == 0));
+  CHECK((scale == kSmallestScale && at(0, 0) == 0 && at(0, 3) == 0));
   scale = -1;
   dynamic({}, q.data(), &scale, read(zeros), 0, 4);
   CHECK(scale == -1);
@@ -235,7 +235,7 @@ TEST_CASE("quantizing operands: zeros, NaNs and infinities", "[templates][host]"
   runtime.tuned(quantize_blocks_masked_kernel<float>())({}, q.data(), of_rows.data(), read(x),
                                                         read(counts), 3, 128, 2);
   runtime.synchronize({});
-  CHECK((of_rows[0] == kLeast && of_rows[1] == -1 && of_rows[4] == -1 && at(0, 0) == 0));
+  CHECK((of_rows[0] == kSmallestScale && of_rows[1] == -1 && of_rows[4] == -1 && at(0, 0) == 0));
 }
 
 TEST_CASE("a given scale that is small, 0, negative, infinite or NaN", "[templates][host]") {
@@ -243,7 +243,7 @@ TEST_CASE("a given scale that is small, 0, negative, infinite or NaN", "[templat
   const std::vector<float> x{0, 1, -2, kInfinity, kNan, 1e-37f, -0.0f, 3};
   const auto kernel = quantize_tensor_kernel<float>();
   const HostInstance<QuantizeTensorKernel<float>> quantize(kernel, {32, 1, 4, 1, false, false});
-  for (const float scale : {1e-45f, 1e-39f, kLeast, 0.0f, -0.0f, -3.0f, -kInfinity}) {
+  for (const float scale : {1e-45f, 1e-39f, kSmallestScale, 0.0f, -0.0f, -3.0f, -kInfinity}) {
     CAPTURE(scale);
     std::vector<float8_e4m3> q(8), want(8);
     quantize({1, 8}, q.data(), read(x), &scale, 1, 8);
@@ -251,7 +251,8 @@ TEST_CASE("a given scale that is small, 0, negative, infinite or NaN", "[templat
     CHECK(std::memcmp(q.data(), want.data(), 8) == 0);
     CHECK((static_cast<float>(q[0]) == 0 && static_cast<float>(q[1]) == 448));
     CHECK((static_cast<float>(q[2]) == -448 && static_cast<float>(q[3]) == 448));
-    CHECK((std::isnan(q[4]) && static_cast<float>(q[5]) == Approx(1e-37f / kLeast).epsilon(0.07)));
+    CHECK((std::isnan(q[4]) &&
+           static_cast<float>(q[5]) == Approx(1e-37f / kSmallestScale).epsilon(0.07)));
   }
   for (const float scale : {kInfinity, kNan}) {
     std::vector<float8_e4m3> q(8);

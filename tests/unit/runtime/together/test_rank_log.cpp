@@ -58,8 +58,8 @@ TEST_CASE("a result is told with its candidates, winner, digest, versions and wh
   result.problem = {7};
   result.versions = {{"nccl", "2.28.9"}};
   result.candidates.resize(2);
-  result.candidates[0] = {{1}, CandidateStatus::measured, "", 2e-3, {1e-3, 1e-3, 1e-3}, 0, {}};
-  result.candidates[1] = {{2}, CandidateStatus::launch_failed, "too many", 0, {}, 0, {}};
+  result.candidates[0] = {{1}, CandidateStatus::measured, "", 2e-3, {1e-3, 1e-3, 1e-3}, 0, 0, {}};
+  result.candidates[1] = {{2}, CandidateStatus::launch_failed, "too many", 0, {}, 0, 0, {}};
   result.agreed = RankReport{};
   result.agreed->size = 4;
   result.agreed->plan_digest = "abcd";

@@ -388,7 +388,7 @@ TEST_CASE("another strategy searches on unless every listed config was tried",
     const FakeDevice& device = *process.device;
     TuneResult result = runtime::empty_result(kernel, Values{50}, device.info());
     for (std::int64_t a = 1; result.candidates.size() < candidates; a *= 2)
-      result.candidates.push_back({{a, 0}, CandidateStatus::measured, "", 1e-3, {1e-3}, 0, {}});
+      result.candidates.push_back({{a, 0}, CandidateStatus::measured, "", 1e-3, {1e-3}, 0, 0, {}});
     result.space.allowed = 2;
     result.complete = true;
     result.strategy = "random";

@@ -9,6 +9,7 @@
 
 #include "kiln/detail/installation.hpp"
 #include "kiln_test.hpp"
+#include "unit/runtime/engine_fixture.hpp"
 #include "unit/runtime/tune/tuner_fixture.hpp"
 
 using namespace kiln;
