@@ -50,6 +50,10 @@ inline std::vector<std::string> trace_problems(const nlohmann::json& trace) {
     if (!named.contains(lane)) wrong("a lane without a name before it", event);
     const double at = event["ts"];
     if (at < 0) wrong("a time before the start", event);
+    if (phase == "i") {
+      if (event.value("s", "") != "g") wrong("an instant that is not of the whole trace", event);
+      continue;
+    }
     if (phase == "X") {
       if (!event.contains("dur") || !event["dur"].is_number() || event["dur"] < 0)
         wrong("a slice without a duration", event);

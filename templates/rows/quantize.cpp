@@ -202,7 +202,11 @@ RowKernel<HiddenRows> quantize_tensor_dynamic_base() {
                    }}};
   kernel.workload = [](const HiddenRows& p, Workload& w) {
     const auto elements = static_cast<std::size_t>(p.rows) * static_cast<std::size_t>(p.hidden);
-    w.output<float8_e4m3>(elements).template output<float>(1);
+    w.output<float8_e4m3>(elements);
+    if (elements > 0)
+      w.template output<float>(1);
+    else
+      w.template in_out<float>(1);
     w.input<T>(elements).scalar(p.rows).scalar(p.hidden);
   };
   kernel.computed_by(quantize_tensor_dynamic_reference<T>);
@@ -239,8 +243,9 @@ RowKernel<MaskedRows> quantize_blocks_masked_base() {
   kernel.workload = [](P p, Workload& w) {
     const auto rows = static_cast<std::size_t>(p.groups) * static_cast<std::size_t>(p.m),
                elements = rows * static_cast<std::size_t>(p.hidden);
-    w.output<float8_e4m3>(elements);
-    w.output<float>(Rows{.rows = static_cast<std::size_t>(p.groups) *
+    // Rows behind the counts keep what they have.
+    w.in_out<float8_e4m3>(elements);
+    w.in_out<float>(Rows{.rows = static_cast<std::size_t>(p.groups) *
                                  static_cast<std::size_t>(scale_blocks(p.hidden)),
                          .columns = static_cast<std::size_t>(p.m),
                          .leading = static_cast<std::size_t>(scale_leading(p.m))});

@@ -29,12 +29,13 @@ Space<RowConfig, WeightGroups> weight_space() {
                                          .vector = kWidest,
                                          .kept = kOfBlock / 512 / kWidest,
                                          .online = false,
-                                         .persistent = false}}
+                                         .persistent = false,
+                                         .resident = bytes == 4 ? 512 : 1024}}
       .values(&RowConfig::block, {128, 256, 512, 1024})
       .values(&RowConfig::vector, {4, 8})
       .values(&RowConfig::kept, {2, 4, 8, 16, 32})
       .values(&RowConfig::resident, {256, 512, 1024, 2048})
-      .values_on(Target::Kind::host, &RowConfig::resident, {1024})
+      .values_on(Target::Kind::host, &RowConfig::resident, {bytes == 4 ? 512 : 1024})
       .where("a thread block keeps a block of 128 x 128",
              [](const RowConfig& c, const WeightGroups&, const DeviceLimits&) {
                return c.block * c.vector * c.kept == kOfBlock;

@@ -164,8 +164,9 @@ TEST_CASE("metrics tell why workers were started again", "[host][isolation]") {
   CHECK(trouble::of(result, trouble::null).status == CandidateStatus::crashed);
   CHECK(trouble::of(result, trouble::loops).status == CandidateStatus::hung);
   const MetricSeries restarts = runtime.metrics().worker_restarts_total;
-  CHECK(restarts.at({"fault"}) == 1);
-  CHECK(restarts.at({"late"}) == 1);
+  // The culprit is tried again, alone.
+  CHECK(restarts.at({"fault"}) >= 1);
+  CHECK(restarts.at({"late"}) >= 1);
   CHECK(restarts.at({"killed"}) + restarts.at({"stopped"}) + restarts.at({"memory"}) +
             restarts.at({"device"}) + restarts.at({"peer"}) ==
         0);
@@ -283,14 +284,17 @@ TEST_CASE("where no worker can be used, candidates run in this process, with a w
     return result.warnings.empty() ? std::string() : result.warnings.front();
   };
   CHECK(has(warned(folder.path() / "none"), "none is missing"));
+  // What starts, and is no worker, may be one the next time: nothing runs in this process for it.
   const auto script = [&](const char* name, const std::string& text) {
     const auto path = folder.path() / name;
     test::write_text(path, "#!/bin/sh\n" + text + "\n");
     std::filesystem::permissions(path, std::filesystem::perms::owner_all);
     return path;
   };
-  CHECK(has(warned(script("ends", "echo no library >&2; exit 127")), "exit code 127"));
-  CHECK(has(warned(script("talks", "echo hello >&0; sleep 9")), "not a message of Kiln"));
+  CHECK_THROWS_WITH(warned(script("ends", "echo no library >&2; exit 127")),
+                    Catch::Contains("exit code 127"));
+  CHECK_THROWS_WITH(warned(script("talks", "echo hello >&0; sleep 9")),
+                    Catch::Contains("not a message of Kiln"));
 }
 
 /// Started by the case below, as a program of its own.

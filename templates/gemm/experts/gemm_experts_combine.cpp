@@ -63,7 +63,7 @@ template <class T>
 auto combine_reference() {
   auto kernel = peer_reference<T, ExpertsCombineKernel<T>>(
       "gemm/experts/gemm_experts_reference.cuh", "experts_combine_reference",
-      gemm_values<OfSize<T>, ExpertsProblem>().where(
+      reference_values<OfSize<T>, ExpertsProblem>().where(
           "the GEMM can compute the rows of all experts and ranks",
           [](const Gemm& c, const ExpertsProblem& p, const DeviceLimits& d) {
             return 1.0 * p.rows() * p.ranks < 2147483648.0 &&

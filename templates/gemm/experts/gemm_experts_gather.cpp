@@ -49,7 +49,7 @@ template <class T>
 auto gather_reference() {
   auto kernel = peer_reference<T, ExpertsGatherKernel<T>>(
       "gemm/experts/gemm_experts_reference.cuh", "experts_gather_reference",
-      gemm_values<OfSize<T>, ExpertsProblem>().where(
+      reference_values<OfSize<T>, ExpertsProblem>().where(
           "the GEMM can compute the rows of all experts",
           [](const Gemm& c, const ExpertsProblem& p, const DeviceLimits& d) {
             return is_a_grouped_gemm<OfSize<T>>(c, expert_rows(p), d);

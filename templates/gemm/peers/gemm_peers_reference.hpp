@@ -37,9 +37,19 @@ auto peer_reference(const char* file, const char* entry,
   return kernel;
 }
 
+/// The values that defaults have, on a GPU and on the host.
+template <class T, class Problem>
+constexpr Space<Gemm, Problem> reference_values() {
+  return gemm_values<T, Problem>()
+      .values(&Gemm::block_m, {16, 64})
+      .values(&Gemm::block_n, {32, 64, 128})
+      .values(&Gemm::block_k, {32, 64, 256})
+      .values(&Gemm::stages, {1, 2, 3});
+}
+
 template <class T>
 auto peer_gemm_reference_space() {
-  return gemm_values<T, PeerGemmProblem>().where(
+  return reference_values<T, PeerGemmProblem>().where(
       "the GEMM can compute the rows of all ranks",
       [](const Gemm& c, const PeerGemmProblem& p, const DeviceLimits& d) {
         return is_a_gemm<T>(c, p, d);

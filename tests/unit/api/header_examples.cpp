@@ -357,7 +357,7 @@ void precompile(const kiln::KernelDefinition& kernel, const kiln::Values& proble
 void prepare(kiln::Runtime& runtime, const kiln::Manifest& manifest) {
   const kiln::PrepareReport report = runtime.prepare(manifest, {.max_seconds = 60});
   if (!report.complete()) std::puts(kiln::to_json(report).c_str());
-  runtime.seal(kiln::OnUnprepared::serve);  // launches compile, tune and load nothing any more
+  runtime.seal();  // launches compile, tune and load nothing any more
 }
 
 void problem_values(const kiln::DynamicTuned& add, float* out, float* a, float* b, int n) {

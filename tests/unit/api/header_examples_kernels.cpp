@@ -19,6 +19,9 @@
 #include "kiln/kernels/gemm_grouped_fp8.hpp"
 #include "kiln/kernels/gemm_reduce_scatter.hpp"
 #include "kiln/kernels/interleave_gate_up.hpp"
+#include "kiln/kernels/quantize_blocks_masked.hpp"
+#include "kiln/kernels/quantize_tensor_dynamic.hpp"
+#include "kiln/kernels/quantize_weights.hpp"
 #include "kiln/kernels/rope.hpp"
 #include "kiln/kernels/small_spaces.hpp"
 #include "kiln/kernels/sort_by_expert.hpp"
@@ -246,3 +249,23 @@ void untyped_kernel(const Space<VectorAdd, Elementwise>& space) {
 }  // namespace kiln::untyped
 
 int main() {}
+
+void quantize_blocks_masked(const kiln::Runtime& runtime, kiln::Stream stream, kiln::float8_e4m3* q,
+                            float* scales, const float* x, const int* counts, int m, int hidden,
+                            int groups) {
+  auto quantize = runtime.tuned(kiln::templates::quantize_blocks_masked_kernel<float>());
+  quantize(stream, q, scales, x, counts, m, hidden, groups);
+}
+
+void quantize_tensor_dynamic(const kiln::Runtime& runtime, kiln::Stream stream,
+                             kiln::float8_e4m3* q, float* scale, const float* x, int rows,
+                             int hidden) {
+  auto quantize = runtime.tuned(kiln::templates::quantize_tensor_dynamic_kernel<float>());
+  quantize(stream, q, scale, x, rows, hidden);
+}
+
+void quantize_weights(const kiln::Runtime& runtime, kiln::Stream stream, kiln::float8_e4m3* q,
+                      float* scales, const kiln::bfloat16* w, int n, int k) {
+  auto quantize = runtime.tuned(kiln::templates::quantize_weights_kernel<kiln::bfloat16>());
+  quantize(stream, q, scales, w, n, k, 1);
+}

@@ -26,15 +26,15 @@ DeviceInfo device(const char* arch) {
 }
 
 void compiles(const KernelDefinition& k, const Values& config, const Values& problem,
-              const char* arch) {
+              const char* arch, int most_spilled = 0) {
   INFO(describe_instance(k, config) << " for " << k.describe_problem(problem) << " on " << arch);
   const DeviceLimits limits = device(arch).limits;
   CHECK(k.space.violated(config, problem, limits) == nullptr);
   CHECK(kiln::detail::plan(k, config, problem, limits).obstacle(limits).empty());
   const Binary binary = must_compile(k, config, arch);
   CHECK(binary.log == "");
-  CHECK(binary.resources.spill_stores == 0);
-  CHECK(binary.resources.stack == 0);
+  CHECK(binary.resources.spill_stores <= most_spilled);
+  CHECK(binary.resources.stack <= most_spilled);
 }
 
 /// What runs untuned, and the references. On Hopper also the launches that are expected to be
@@ -58,7 +58,7 @@ void check(const KernelDefinition& k, const Values& problem) {
     }
     if (best.empty()) continue;
     ++tried;
-    compiles(k, best, problem, "sm_90a");
+    compiles(k, best, problem, "sm_90a", 16);  // tuning finds out what that costs
   }
   CHECK(tried > 0);
 }

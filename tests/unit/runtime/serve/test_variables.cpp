@@ -367,7 +367,7 @@ TEST_CASE("settings say what is wrong with values that are read later", "[runtim
       {"KILN_CACHE_SIZE", "5 GB", "'5 GB'"},
       {"KILN_CACHE_SHARED", "all", "'all'"},
       {"KILN_WANTED", none + "/wanted.json", none},
-      {"KILN_TRACE", "/proc/none/of/it", "/proc"},
+      {"KILN_TRACE", "/dev/null/of/it", "/dev/null"},
       {"KILN_CACHE_FILES", "1K", ""},
       {"KILN_CACHE_SHARED", "user", ""},
       {"KILN_WANTED", here + "/wanted.json", ""},

@@ -174,7 +174,7 @@ TEST_CASE("a trace that is full says how much came later", "[runtime][spans][tra
   REQUIRE(warnings.size() == 1);
   CHECK(warnings[0].find(file.string() + " is full") != std::string::npos);
   const auto trace = nlohmann::json::parse(read_text(file));
-  CHECK(trace_problems(trace).empty());
+  CHECK(trace_problems(trace) == std::vector<std::string>{});
   CHECK(trace.at("otherData").at("dropped") == 7);
   std::map<std::string, int> names;
   for (const auto& event : trace.at("traceEvents")) ++names[event.at("name")];
