@@ -21,7 +21,7 @@ def kilns(path):
     with open(path, encoding="utf-8") as lines:
         for line in lines:
             words = line.split()
-            if words and words[0] in ("AG", "RS") and len(words) > 4:
+            if words and words[0] in ("AG", "RS") and len(words) > 4 and words[2] != "x":
                 found[words[0], *map(int, words[1:4])] = float(words[4])
     return found
 
@@ -91,7 +91,8 @@ def rank_main(rank):
         for other, goal, place in (("NCCL + cuBLAS", goals[0], 0), ("async TP", goals[1], 1)):
             verdict(f"{name} of 8192 rows against {other}", [p[place] for p in large if p[place] == p[place]], goal)
     verdict("512 rows and fewer against the better of both",
-            [min(x for x in pair if x == x) for (_, size), pair in ratios.items() if size[0] <= 512], "0.99 (worst)")
+            [min(x for x in pair if x == x) for (_, size), pair in ratios.items()
+             if size[0] <= 512 and any(x == x for x in pair)], "0.99 (worst)")
 
 
 if __name__ == "__main__":

@@ -358,7 +358,8 @@ CommitReport BackgroundTuning::commit() {
   };
   for (const Proposal& one : found) keep(one.handle, one.launchable.problem);
   for (const Unfound& one : unfound)
-    if (one.settled) keep(one.handle, one.problem);
+    if (const auto handle = one.handle.lock(); one.settled && handle && handle->find(one.problem))
+      keep(one.handle, one.problem);  // a launch may just be putting it in use
   if (!committed.report.changes.empty()) ++generation_;
   all_settled_ = committed.settled;
   return std::move(committed.report);

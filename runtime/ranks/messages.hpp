@@ -49,7 +49,7 @@ enum class LockstepIsolation : std::uint64_t {
 /// Before the agreement: what a rank has. Its size never changes, however many problems there are.
 struct HeldMessage {
   static constexpr std::uint64_t kMagic = 0x646c65686e6c696b;  // "kilnheld"
-  static constexpr std::size_t kPlaces = 64;
+  static constexpr std::size_t kPlaces = 32;
   using Places = std::array<std::uint64_t, kPlaces>;
 
   std::uint64_t magic = kMagic;
@@ -66,7 +66,7 @@ struct HeldMessage {
   std::uint64_t isolation = 0;  ///< LockstepIsolation: what it is to do in workers
   FixedText<112> refusal{};     ///< why this rank takes no part; empty: it does
 };
-static_assert(sizeof(HeldMessage) == 1176);
+static_assert(sizeof(HeldMessage) == 664);
 
 /// First of the agreement. Its size never changes, so that versions of Kiln can tell that they
 /// differ.

@@ -87,14 +87,6 @@ std::unique_ptr<runtime::KernelMaker> Engine::maker(const KernelDefinition& kern
                                                     const TuneOptions& tuning,
                                                     std::shared_ptr<runtime::Device> device) {
   const bool in_step = tuning.ranks && tuning.together.lockstep;
-  if (in_step && kernel.device_reference) {
-    // Each rank would launch it when its own data are there, and wait for ranks that have none.
-    const KernelDefinition* const reference = kernel.device_reference->kernel.get();
-    if (!reference || reference->entry == kernel.entry)
-      throw UserError(format(
-          "kernel {}: `device_reference` is the kernel itself, which communicates with other ranks",
-          kernel.name));
-  }
   runtime::WorkerOptions worker = runtime::worker_options(tuning);
   worker.restarted = [&restarts = workshop_.telemetry().counters.worker_restarts](
                          std::string_view cause) { restarts.add(cause); };

@@ -107,19 +107,25 @@ TuneResult BenchTrials::tune(std::size_t problem, std::span<const Values> config
   TuneResult result, so_far;
   context.save = [&](const TuneResult& unfinished) { so_far = unfinished; };
   maker.check();
-  maker.bench();  // without memory for the data nothing can be measured here
+  bool ready = true;
   try {
-    result = runtime::tune(maker, options, context).result;
-  } catch (const OutOfMemory&) {
-    // No memory for any of them: they are not tried.
-  } catch (const BenchLost& lost) {
-    // None of them can be tried any more.
-    result.warnings.emplace_back(lost.what());
-  } catch (const NoneUsable& failed) {
-    result = failed.result();
-  } catch (const DeviceLost& lost) {
-    throw TrialLostDevice(lost, problem, std::move(so_far.candidates));
+    maker.bench();  // without memory for the data nothing can be measured here
+  } catch (const BenchLost& why) {
+    ready = false;
+    result.warnings.emplace_back(why.what());
   }
+  if (ready) try {
+      result = runtime::tune(maker, options, context).result;
+    } catch (const OutOfMemory&) {
+      // No memory for any of them: they are not tried.
+    } catch (const BenchLost& lost) {
+      // None of them can be tried any more.
+      result.warnings.emplace_back(lost.what());
+    } catch (const NoneUsable& failed) {
+      result = failed.result();
+    } catch (const DeviceLost& lost) {
+      throw TrialLostDevice(lost, problem, std::move(so_far.candidates));
+    }
   if (earlier != defaults_.end()) defaults_.erase(earlier);
   auto& seen = seen_[problem];
   if (!seen) seen.emplace();

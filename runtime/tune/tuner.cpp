@@ -190,11 +190,12 @@ class TuningRun {
     const auto winner = candidates_.find(context_.prior->winner().config);
     if (winner && score(*winner) < kInfinity && !candidates_.comes_last(*winner))
       earlier_leader_ = winner;
+    const bool timed = context_.prior->count(CandidateStatus::measured) > 0;
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
       if (candidates_.comes_last(i) && candidates_.gets_more_time(i))
         last_.push_back(candidates_[i].config);
       built_before_.push_back(was_built(candidates_[i]));
-      evaluated_ += was_built(candidates_[i]);
+      evaluated_ += timed && was_built(candidates_[i]);
       earlier_seconds_ = std::max(earlier_seconds_, candidates_[i].after_seconds);
     }
   }
@@ -410,7 +411,6 @@ class TuningRun {
           format("the default config {} cannot be used: {}", result_.describe(base), base.reason));
     take_warnings();
     if (!winner_) winner_ = candidates_.decide();
-    // Memory may be free again at the next tuning, so this failure is not remembered.
     if (!winner_ && lane_ && !lane_->postponed().empty())
       throw OutOfMemory(format("{} for {}: there is no memory to try any of {} candidates: {}",
                                subject_.describe(), subject_.describe_problem(problem_),

@@ -165,7 +165,7 @@ class Session {
     context.save = [&](const TuneResult& unfinished) {
       if (!has_winner(unfinished)) return;
       save(completed(unfinished), Of::interim);
-      saved_ = true;
+      interim_ = unfinished;
     };
     TuneOutcome outcome = tune_or_take_back(left, context);
     TuneResult& result = outcome.result;
@@ -182,7 +182,10 @@ class Session {
     if (std::string why = workshop_.records().why_not_kept(subject_); !why.empty())
       result.warnings.push_back(std::move(why));
     outcome.ending = ending_of(result, true);
-    if (!has_winner(result)) return outcome;
+    if (!has_winner(result)) {
+      if (interim_) take_back(result);
+      return outcome;
+    }
     result = completed(std::move(result));
     save(result, Of::whole_run);
     if (result.complete) workshop_.faults().remove(key_.digest);
@@ -196,10 +199,28 @@ class Session {
   TuneOutcome tune_or_take_back(const TuneOptions& options, TuneContext& context) try {
     return tune_counted(options, context);
   } catch (const NoneUsable& none) {
-    if (saved_)
-      workshop_.records().remember(key_, subject_, none.result(), versions_, policy_of(options_),
-                                   faulted_);
+    if (interim_) take_back(none.result());
     throw;
+  } catch (const OutOfMemory&) {
+    take_back_winner();
+    throw;
+  } catch (const BenchLost&) {
+    take_back_winner();
+    throw;
+  }
+
+  void take_back(const TuneResult& result) const {
+    workshop_.records().remember(key_, subject_, result, versions_, policy_of(options_), faulted_);
+  }
+  /// A search ends like this only where the best so far was rejected.
+  void take_back_winner() const {
+    if (!interim_) return;
+    TuneResult result = *interim_;
+    Candidate& winner = result.candidates[result.winner_index];
+    winner.status = CandidateStatus::wrong_result;
+    winner.reason = "it was rejected after it had been timed";
+    winner.samples.clear();
+    take_back(result);
   }
 
   TuneOutcome tune_counted(const TuneOptions& options, TuneContext& context) {
@@ -276,11 +297,11 @@ class Session {
   const Clock::time_point start_;
   const TimeLimit deadline_;  ///< of waiting
   std::optional<Recall> known_;
-  bool left_ = false;              ///< a process died while it tuned this problem
-  bool faulted_ = false;           ///< it died, or lost its device, now or in an earlier tuning
-  bool saved_ = false;             ///< this search has put what it had found on record
-  Key key_;                        ///< of the source as it was before the search
-  std::vector<Version> versions_;  ///< likewise
+  bool left_ = false;                  ///< a process died while it tuned this problem
+  bool faulted_ = false;               ///< it died, or lost its device, now or in an earlier tuning
+  std::optional<TuneResult> interim_;  ///< what this search has put on record last
+  Key key_;                            ///< of the source as it was before the search
+  std::vector<Version> versions_;      ///< likewise
 };
 
 }  // namespace

@@ -50,7 +50,8 @@ Space<RowConfig, WeightGroups> weight_space() {
              })
       .where_on(Target::Kind::cuda, "whole blocks are resident, and what their threads keep",
                 [](const RowConfig& c, const WeightGroups&, const DeviceLimits& d) {
-                  const int registers = 32 + 2 * c.kept + c.kept * c.vector * bytes / 4;
+                  const int registers =
+                      32 + (bytes == 2 ? 3 : 2) * c.kept + c.kept * c.vector * bytes / 4;
                   return c.resident >= c.block && c.resident <= d.max_threads_per_multiprocessor &&
                          registers <= 65536 / c.resident / 8 * 8;
                 })

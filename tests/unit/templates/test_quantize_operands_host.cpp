@@ -226,6 +226,7 @@ TEST_CASE("quantizing operands: zeros, NaNs and infinities", "[templates][host]"
   CHECK((scale == kSmallestScale && at(0, 0) == 0 && at(0, 3) == 0));
   scale = -1;
   dynamic({}, q.data(), &scale, read(zeros), 0, 4);
+  runtime.synchronize({});
   CHECK(scale == -1);
 
   // A masked group's rows behind its count may hold anything.
