@@ -25,9 +25,10 @@ class PeerGemmHandle<Kernel<PeerGemm, Problem, void(Args...)>> {
   using KernelType = Kernel<PeerGemm, Problem, void(Args...)>;
 
   /// `memory` must outlive this, and stay where it is. A launch must not tune by itself, because the
-  /// other ranks would not do the same: the runtime's mode is one that does not, or its options name the ranks, in
-  /// step, and a guard of this memory. (One that finds the memory when it is called: the memory is
-  /// made after the runtime.) Without a guard nothing ends candidates that hang in this process.
+  /// other ranks would not do the same: the runtime's mode is one that does not, or its options name
+  /// the ranks, in step, and a guard of this memory. (One that finds the memory when it is called:
+  /// the memory is made after the runtime.) Without a guard nothing ends candidates that hang in
+  /// this process.
   PeerGemmHandle(const Runtime& runtime, const SymmetricMemory& memory, const KernelType& kernel)
       : memory_(memory), handle_(runtime.tuned(kernel)) {}
 
