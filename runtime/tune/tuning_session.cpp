@@ -1,12 +1,15 @@
 #include "runtime/tune/tuning_session.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
+#include "runtime/device/spare_memory.hpp"
+#include "runtime/measure/bench.hpp"
 #include "runtime/support/time_limit.hpp"
 #include "runtime/support/trace.hpp"
 #include "runtime/tune/best_guess.hpp"

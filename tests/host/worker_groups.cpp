@@ -167,6 +167,7 @@ std::pair<std::string, std::string> work(const Case& c, const std::shared_ptr<Co
   tuning.ranks = ranks;
   tuning.candidate_seconds = kCandidateSeconds;
   tuning.together.lockstep = true;
+  tuning.together.finalists = 0;  // faults are looked for; more ranks spin than there are cores
   tuning.together.step_seconds = 20 * timeout_factor();
   if (c.killed) tuning.together.step_seconds = 3;
   std::vector<std::int64_t> modes{slow, fast};
