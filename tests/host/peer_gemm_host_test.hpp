@@ -39,7 +39,7 @@ inline host_test::HostTensorMap map_of(const void* array, const std::vector<int>
 }
 
 /// What is right for a problem that is larger than `device_reference`'s: each rank computes it
-/// alone, whatever state the memory is in, and waits for no rank that cannot make its data.
+/// alone, and waits for no rank that cannot make its data.
 template <class Kernel, class Problem>
 void check_reference(const Runtime& runtime, const SymmetricMemory& memory,
                      const std::shared_ptr<Communicator>& ranks, Kernel kernel,
@@ -49,7 +49,6 @@ void check_reference(const Runtime& runtime, const SymmetricMemory& memory,
   options.max_evaluations = 2;
   options.candidate_seconds = 120;
   options.retune = true;
-  memory.abort();
   const TuneResult result =
       PeerGemmHandle<Kernel>(runtime, memory, kernel).tune(problem, ranks, options);
   findings.check(result.count(CandidateStatus::measured) >= 1);
