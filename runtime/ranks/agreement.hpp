@@ -183,7 +183,7 @@ class Agreement {
   std::uint64_t nonces_ = 0;                 ///< digest of everyone's
   std::vector<std::vector<int>> owners_;     ///< shard: of each problem's candidates
   std::size_t current_ = 0, candidate_ = 0;  ///< the problem (and candidate) in exchange
-  /// Lockstep: who is in the finals of the current problem, with the times so far.
+  /// Lockstep: the candidates in the finals of the current problem, with their times so far.
   std::vector<std::pair<std::size_t, Times>> finalists_;
   std::size_t turn_ = 0, in_a_row_ = 1;
   Time tune_until_ = 0;

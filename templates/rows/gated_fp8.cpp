@@ -38,17 +38,7 @@ Space<RowConfig, HiddenRows> gated_tiles(const Space<RowConfig, HiddenRows>& spa
 /// `function`: registers that the activation takes.
 template <int bytes, int function>
 Space<RowConfig, HiddenRows> gated_rows() {
-  return row_space<bytes, HiddenRows, RowUse{.rows = 2, .ahead = false, .function = function}>()
-      .default_on(Target::Kind::host, {.block = 128,
-                                       .rows_per_block = 1,
-                                       .vector = 16 / bytes,
-                                       .kept = 4,
-                                       .online = false,
-                                       .persistent = false,
-                                       .resident = 2048})
-      .where("blocks do not walk over the rows", [](const RowConfig& c, const HiddenRows&,
-                                                    const DeviceLimits&) { return !c.persistent; })
-      .checked();
+  return standing<bytes, RowUse{.rows = 2, .ahead = false, .function = function}>();
 }
 
 /// A quantizing kernel with values of its own, but for workload and reference.

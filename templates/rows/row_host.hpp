@@ -61,4 +61,20 @@ std::function<double(const RowConfig&, const Problem&, const DeviceLimits&)> row
   };
 }
 
+/// Rows that blocks or warps keep and do not walk over.
+template <int bytes, RowUse use>
+Space<RowConfig, HiddenRows> standing() {
+  return row_space<bytes, HiddenRows, use>()
+      .default_on(Target::Kind::host, {.block = 128,
+                                       .rows_per_block = 1,
+                                       .vector = 16 / bytes,
+                                       .kept = 4,
+                                       .online = false,
+                                       .persistent = false,
+                                       .resident = 2048})
+      .where("blocks do not walk over the rows", [](const RowConfig& c, const HiddenRows&,
+                                                    const DeviceLimits&) { return !c.persistent; })
+      .checked();
+}
+
 }  // namespace kiln::templates

@@ -119,8 +119,9 @@ TEST_CASE("the end of a process whose channel another one keeps open is noticed 
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));
 }
 
-TEST_CASE("a process has the priority of the thread that asks for it, whoever was first",
-          "[runtime][processes]") {
+TEST_CASE(
+    "a compiling process has the priority of the thread that asks for it, not of the first thread",
+    "[runtime][processes]") {
   const int before = ::getpriority(PRIO_PROCESS, 0);
   const ProcessBench bench;
   const auto priority_here = [&] {
