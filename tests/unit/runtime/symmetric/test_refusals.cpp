@@ -181,8 +181,13 @@ TEST_CASE("ranks that come for different things are named", "[symmetric]") {
     if (rank == 0)
       findings.check_throws<EnvironmentError>([&] { memory->reset(); }, "rank 2 is in close()");
     else if (rank == 1)
-      findings.check_throws<EnvironmentError>([&] { memory->barrier(); },
-                                              "rank 0 has left this barrier");
+      try {
+        memory->barrier();
+        findings.check(false);
+      } catch (const EnvironmentError& error) {  // close() of rank 2 may already have given up
+        findings.check(has(error.what(), "rank 0 has left this barrier") ||
+                       has(error.what(), "rank 2 gave up"));
+      }
     else
       findings.check_throws<EnvironmentError>([&] { memory->close(); }, "rank 0 is in reset()");
     findings.check(all_here(ranks));  // memory that is destroyed before gives up for all
