@@ -27,7 +27,8 @@ inline constexpr ExitMeaning kExitCodes[] = {
      "a driver, compiler, disk or rank failed, or `verify` found damage"},
     {kInternalError, "internal", "a bug in Kiln", "or a tuned kernel's launch gave a wrong result"},
     {kIncomplete, "", "done, but incomplete",
-     "`prepare --require-complete`: at least one problem is not as asked for; the answer says why"},
+     "at least one problem of `tune --max-seconds` failed, or is not as `prepare "
+     "--require-complete` asks for; the answer says why"},
     {kInterrupted, "", "interrupted",
      "what was measured or compiled is kept; of several ranks, what they agreed on"},
 };

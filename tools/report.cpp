@@ -102,6 +102,7 @@ std::string show_rate(double per_second, const char* unit) {
 
 std::string describe(const TuneResult& result, const Roofline* roofline) {
   std::string text = describe_subject(result) + (result.from_store ? " (from the store)\n" : "\n");
+  if (!result.failure.empty()) return text + "  failed: " + result.failure + "\n";
   text += describe_space(result.space) + describe_candidates(result);
   for (const LeftOut& one : result.left_out)
     text += format("  {} takes no part: {}\n", one.name, first_line(one.why));

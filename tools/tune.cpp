@@ -204,11 +204,12 @@ class Tuning {
   int work() {
     if (together()) tune_together();
     json results = json::array();
-    std::size_t stored = 0, wrong = 0;
+    std::size_t stored = 0, wrong = 0, failed = 0;
     for (std::size_t p = 0; p < problems_.size(); ++p) {
       if (!together() && interrupt_.signal() != 0) break;
       json result =
           together() ? finish(problems_[p], jobs_[p].kernel, together_[p]) : tune_alone(p);
+      failed += result.contains("failure") ? 1 : 0;
       stored += result["from_store"].get<bool>() ? 1 : 0;
       wrong += result["launch"].value("right", true) ? 0 : 1;
       results.push_back(std::move(result));
@@ -225,12 +226,14 @@ class Tuning {
       print_json(all);
     else if (talks())
       std::printf(
-          "%zu problems, %zu from the store, %zu instances compiled, %s%s\n", results.size(),
-          stored, compiled, show_time(wall).c_str(),
+          "%zu problems, %zu from the store,%s %zu instances compiled, %s%s\n", results.size(),
+          stored, failed == 0 ? "" : format(" {} failed,", failed).c_str(), compiled,
+          show_time(wall).c_str(),
           stored == problems_.size() && compiled == 0 ? ": everything came from the store" : "");
     return interrupt_.signal() != 0 ? kInterrupted
            : wrong != 0             ? kInternalError
            : disagreed_             ? kEnvironmentError
+           : failed != 0            ? kIncomplete
                                     : kDone;
   }
 

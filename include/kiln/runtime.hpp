@@ -114,8 +114,9 @@ class Runtime {
   /// once. Without `max_seconds` each is tuned in turn, with the limit of the runtime's environment
   /// for each. With ranks there is one agreement on all problems: sharding spreads their candidates
   /// over all ranks, and weights have no effect. The jobs' handles must be this runtime's.
-  /// @throws what DynamicTuned::tune throws, with a budget or ranks when all else is done;
-  /// UserError on a weight that is negative or no number
+  /// Within a budget, a problem that fails has a result with the reason (TuneResult::failure).
+  /// @throws what DynamicTuned::tune throws: with a budget if all problems fail, with ranks when all
+  /// else is done; UserError on a weight that is negative or no number
   std::vector<TuneResult> tune(std::span<const TuneJob> jobs, const TuneOptions& options) const;
 
   template <class T>

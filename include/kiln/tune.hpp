@@ -212,9 +212,12 @@ struct TuneResult {
   SpaceCount space;      ///< how large the space is, and what its constraints refuse
   std::string strategy;  ///< the one that searched last
   SearchEnd end = SearchEnd::finished;
-  bool complete = false;              ///< the search ended by itself: nothing was left worth trying
-  bool from_store = false;            ///< nothing was compiled or measured
-  std::size_t evaluated = 0;          ///< candidates tried by this run
+  bool complete = false;      ///< the search ended by itself: nothing was left worth trying
+  bool from_store = false;    ///< nothing was compiled or measured
+  std::size_t evaluated = 0;  ///< candidates tried by this run
+  /// Why the tuning failed, where that was no exception: a shared budget goes on with its other
+  /// problems (Runtime::tune). Then nothing was measured. Empty: it did not fail.
+  std::string failure{};
   std::vector<std::string> warnings;  ///< drift, throttling, noise, a default that cannot run
   std::vector<LeftOut> left_out{};    ///< of a choice: alternatives without a candidate
   double flops = 0, bytes = 0;        ///< of the problem; 0: the kernel does not say

@@ -1,6 +1,7 @@
 #include "runtime/prepare/tune_budget.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <functional>
 #include <iterator>
@@ -14,6 +15,7 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
 #include "runtime/prepare/slices.hpp"
+#include "runtime/prepare/text_of.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/serve/provisions.hpp"
 #include "runtime/support/foreign_exception.hpp"
@@ -35,6 +37,8 @@ namespace {
 constexpr double kLongest = 1e8;
 /// Neighbours whose winners a look measures.
 constexpr std::size_t kNeighbours = 3;
+/// The part of the budget in which best guesses are compiled ahead; the searches compile the rest.
+constexpr double kForGuesses = 0.15;
 /// The part of a slice after which a search ends for want of time: the rest is for its finals.
 constexpr double kUsedUp = 0.8;
 
@@ -81,11 +85,10 @@ class Budget {
       tune(*next, left);
     }
     for (Item& item : items_) finish(item);
+    if (std::ranges::all_of(items_, [](const Item& item) { return item.failure != nullptr; }))
+      std::rethrow_exception(items_[asked_.front()].failure);
     std::vector<TuneResult> results;
-    for (const std::size_t place : asked_) {
-      if (items_[place].failure) std::rethrow_exception(items_[place].failure);
-      results.push_back(*items_[place].result);
-    }
+    for (const std::size_t place : asked_) results.push_back(*items_[place].result);
     tell(results);
     return results;
   }
@@ -102,6 +105,7 @@ class Budget {
 
     const KernelDefinition& kernel() const { return handle->definition(); }
   };
+  using Instance = std::pair<ServedHandle*, Values>;
 
   Builder::Access access() const {
     return engine_.may_compile() ? Builder::Access::compile : Builder::Access::look_up;
@@ -117,7 +121,7 @@ class Budget {
                        // What is measured anew begins anew.
                        courses_[i].known = items_[i].best.winner && !options_.retune;
                        if (!courses_[i].known) items_[i].guess = guess(items_[i]);
-                     } catch (const std::exception&) {
+                     } catch (...) {
                      }
                    },
                    {});
@@ -134,25 +138,47 @@ class Budget {
                       CostModel(subject, item.problem, device), options_.seed);
   }
 
-  /// Compiles each distinct instance once, even beyond the budget: a launch of a problem that has
-  /// nothing would tune.
+  /// Compiles each distinct instance once: first what problems get meanwhile, even beyond the
+  /// budget, because a launch of a problem that has nothing would tune; then best guesses, those of
+  /// heavy problems first. What comes too late for that is no guess any more.
   void compile() {
-    std::set<std::pair<const ServedHandle*, Values>> distinct;
-    for (const Item& item : items_) {
-      if (!item.best.configs.empty()) distinct.emplace(item.handle, item.best.configs.front());
-      if (!item.guess.empty()) distinct.emplace(item.handle, item.guess);
-    }
-    const std::vector instances(distinct.begin(), distinct.end());
+    std::set<Instance> picks;
+    for (const Item& item : items_)
+      if (!item.best.configs.empty()) picks.emplace(item.handle, item.best.configs.front());
+    std::set<Instance> ready(picks);
+    std::vector<std::size_t> heavy_first(items_.size());
+    std::iota(heavy_first.begin(), heavy_first.end(), std::size_t{0});
+    std::ranges::stable_sort(heavy_first, std::greater<>(),
+                             [&](std::size_t i) { return courses_[i].weight; });
+    std::vector<Instance> guesses;
+    for (const std::size_t i : heavy_first)
+      if (const Instance guess{items_[i].handle, items_[i].guess};
+          !guess.second.empty() && ready.insert(guess).second)
+        guesses.push_back(guess);
+    build({picks.begin(), picks.end()}, {});
+    const std::size_t begun = build(guesses, TimeLimit(kForGuesses * total_, start_));
+    const std::set<Instance> late(guesses.begin() + static_cast<std::ptrdiff_t>(begun),
+                                  guesses.end());
+    for (Item& item : items_)
+      if (late.contains({item.handle, item.guess})) item.guess.clear();
+  }
+
+  /// Returns how many of them were begun within the limit.
+  std::size_t build(const std::vector<Instance>& instances, const TimeLimit& limit) {
+    std::atomic<std::size_t> begun = 0;
     for_each_index(engine_.builder().builds_at_once(), instances.size(), options_.stop,
                    [&](std::size_t i) {
+                     if (limit.passed()) return;
+                     ++begun;
                      const auto& [handle, config] = instances[i];
                      try {
                        engine_.builder().build(handle->definition(), config,
                                                engine_.device()->info().target, access());
-                     } catch (const std::exception&) {  // as above
+                     } catch (...) {  // tuning the problem reports it
                      }
                    },
                    {});
+    return begun;
   }
 
   void stand_in() {
@@ -163,7 +189,7 @@ class Budget {
         item.handle->provisions().serve(item.problem, item.best, how, true, Stay::while_used);
       } catch (const DeviceLost&) {
         throw;
-      } catch (const std::exception&) {  // as above
+      } catch (...) {  // as above
       }
     }
   }
@@ -198,7 +224,7 @@ class Budget {
       const auto recall = engine_.records().recall(item.kernel(), item.problem, options_, false);
       if (recall && answers(*recall, options_, false)) return;
       engine_.drawn().begin(item.kernel(), item.problem, options_.seed);
-    } catch (const std::exception&) {  // tuning the problem reports it
+    } catch (...) {  // tuning the problem reports it
     }
   }
 
@@ -212,7 +238,6 @@ class Budget {
     TuneOptions options = options_;
     options.max_seconds = seconds;
     const bool looks = slice.look;
-    if (looks) options.max_evaluations = suggestions(item);
     // Once the slice has its own data, drawn before or now.
     options.progress = [&, once = false](const TuneProgress& now) mutable {
       if (now.phase != TuneProgress::Phase::compile && !std::exchange(once, true))
@@ -221,6 +246,7 @@ class Budget {
     };
     const auto begun = Clock::now();
     try {
+      if (looks) options.max_evaluations = suggestions(item);
       TuneOutcome tuned = item.handle->tune_bucket(item.problem, options);
       TuneResult& result = tuned.result;
       const double took = seconds_since(begun);
@@ -317,25 +343,60 @@ class Budget {
         return neighbour;
     } catch (const DeviceLost&) {
       throw;
-    } catch (const std::exception&) {  // it works for the neighbour alone
+    } catch (...) {  // it works for the neighbour alone
     }
     provisions.use_stand_in(item.problem, Stay::while_used);
     return nullptr;
   }
 
+  /// Sees to it that the problem has a result, of its failure if need be.
   void finish(Item& item) {
+    if (!item.failure) try {
+        conclude(item);
+      } catch (const DeviceLost&) {
+        throw;
+      } catch (...) {
+        item.failure = std::current_exception();
+      }
+    if (item.failure) {
+      item.result = failed(item);
+      engine_.log(LogLevel::warning,
+                  format("{} {}: {}", item.kernel().name,
+                         item.kernel().describe_problem(item.problem), item.result->failure));
+    }
+  }
+
+  /// Calls no function of the program's.
+  TuneResult failed(const Item& item) const {
+    const KernelDefinition& kernel = item.kernel();
+    const DeviceInfo& device = engine_.device()->info();
+    TuneResult result;
+    result.kernel = kernel.name;
+    result.types = kernel.types;
+    result.problem_fields = kernel.problem_fields;
+    result.problem = item.problem;
+    result.device = device.id;
+    for (const Parameter& p : kernel.space.parameters()) result.parameters.push_back(p.name);
+    result.end = SearchEnd::stopped;
+    result.failure = text_of(item.failure);
+    Candidate& base = result.candidates.emplace_back();
+    base.config = kernel.space.default_config(device.target);
+    base.reason = result.failure;
+    return result;
+  }
+
+  void conclude(Item& item) {
     const Item* neighbour = nullptr;
-    if (!item.failure && item.in_vain.empty() && !item.handle->fixed()) try {
+    if (item.in_vain.empty() && !item.handle->fixed()) try {
         neighbour = use_best_expected(item);
       } catch (const DeviceLost&) {
         throw;
-      } catch (const std::exception& error) {
-        engine_.log(LogLevel::warning,
-                    format("{} {}: {}", item.kernel().name,
-                           item.kernel().describe_problem(item.problem), error.what()));
+      } catch (...) {
+        engine_.log(LogLevel::warning, format("{} {}: {}", item.kernel().name,
+                                              item.kernel().describe_problem(item.problem),
+                                              text_of(std::current_exception())));
       }
-    if (item.failure || (item.result && item.result->winner().status != CandidateStatus::not_tried))
-      return;
+    if (item.result && item.result->winner().status != CandidateStatus::not_tried) return;
     const bool stopped = options_.stop.stop_requested();
     const SearchEnd end = stopped ? SearchEnd::stopped : SearchEnd::seconds;
     if (auto known = item.handle->known(item.problem)) {

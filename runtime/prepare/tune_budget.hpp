@@ -18,8 +18,8 @@ struct WeightedProblem {
 /// One result for each; equal problems share theirs. First each problem gets something to launch:
 /// what is on record, else its untuned config, compiled on all cores. Then `options.max_seconds` (>
 /// 0) is divided as next_slice() says. What was not reached stays on what it has got. Without
-/// ranks.
-/// @throws what tuning one of them throws, the first, when all others are done; DeviceLost at once
+/// ranks. A problem that fails has a result that says why.
+/// @throws where all fail, what tuning the first of them throws; DeviceLost at once
 std::vector<TuneResult> tune_within(detail::Engine& engine,
                                     std::span<const WeightedProblem> problems,
                                     const TuneOptions& options);

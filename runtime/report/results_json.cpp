@@ -80,6 +80,7 @@ Reported result_printed_as(json j) {
   TuneResult& result = found.result;
   result.from_store = j.value("from_store", false);
   result.evaluated = j.value("evaluated", std::size_t{0});
+  result.failure = j.value("failure", "");
   result.warnings = j.value("warnings", result.warnings);
   result.wall_seconds = j.value("wall_s", 0.0);
   result.compile_seconds = j.value("compile_s", 0.0);

@@ -56,6 +56,7 @@ std::string to_json(const TuneResult& result, const Roofline* roofline) {
             {"compiled", result.compiled},
             {"versions", versions}});
   detail::add_metrics(j, detail::kTuningMetrics, result);
+  if (!result.failure.empty()) j["failure"] = result.failure;
   if (const auto& a = result.agreed) {
     j["plan_digest"] = a->plan_digest;
     j["ranks"] = {{"rank", a->rank}, {"size", a->size},     {"outcome", to_string(a->outcome)},

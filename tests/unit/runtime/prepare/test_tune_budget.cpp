@@ -1,4 +1,6 @@
 // Runtime::tune for many problems within one budget, on the fake device.
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <iterator>
@@ -9,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "kiln/report.hpp"
 #include "kiln_test.hpp"
 #include "unit/runtime/serve/modes_fixture.hpp"
 
@@ -350,11 +353,74 @@ TEST_CASE("one problem that fails does not take the others' time", "[runtime][bu
   for (const int a : {1, 2, 4, 8})
     (*process.script)["wrong<" + std::to_string(a) + ", 0>"].compile_log = "no such kernel";
   const auto good = runtime.tuned(doubling()), bad = runtime.tuned(broken);
-  CHECK_THROWS_AS(
-      runtime.tune(std::vector<TuneJob>{{bad, {50}, 9}, {good, {50}, 1}}, {.max_seconds = 30}),
-      TuningFailedError);
+  const auto results =
+      runtime.tune(std::vector<TuneJob>{{bad, {50}, 9}, {good, {50}, 1}}, {.max_seconds = 30});
+  REQUIRE(results.size() == 2);
+  CHECK_THAT(results[0].failure, Catch::Contains("no such kernel"));
+  CHECK(results[0].kernel == "broken");
+  CHECK(results[0].problem == Values{50});
+  CHECK(results[0].winner().status == CandidateStatus::not_tried);
+  CHECK(results[0].winner().reason == results[0].failure);
+  CHECK_THAT(to_json(results[0]), Catch::Contains("\"failure\":"));
+  CHECK(results[1].failure.empty());
+  CHECK(results[1].complete);
+  CHECK_THAT(to_json(results[1]), !Catch::Contains("\"failure\":"));
   REQUIRE(good.known({50}));
-  CHECK(good.known({50})->complete);
+  // Where all fail, there is nothing to hide.
+  CHECK_THROWS_AS(
+      runtime.tune(std::vector<TuneJob>{{bad, {50}, 9}, {bad, {60}, 1}}, {.max_seconds = 30}),
+      TuningFailedError);
+}
+
+TEST_CASE("what a kernel's functions throw fails its own problems alone", "[runtime][budget]") {
+  Directory directory;
+  Process process(directory.path());
+  process.device->info().limits.compute_capability = 90;  // where guesses are compiled ahead
+  const Runtime runtime = process.runtime();
+  KernelDefinition broken = doubling();
+  broken.name = "broken";
+  const bool lists = GENERATE(true, false);
+  if (lists)
+    broken.configs = [](auto, const DeviceLimits&) -> std::vector<Values> { throw 7; };
+  else
+    broken.cost = [](auto, auto, const DeviceLimits&) -> double { throw 7; };
+  const auto good = runtime.tuned(doubling()), bad = runtime.tuned(broken);
+  const auto results = runtime.tune(std::vector<TuneJob>{{bad, {50}}, {good, {50}}, {bad, {60}}},
+                                    {.max_seconds = 30});
+  REQUIRE(results.size() == 3);
+  for (const std::size_t failed : {0, 2})
+    CHECK_THAT(results[failed].failure, Catch::Contains("not derived from std::exception"));
+  CHECK(results[1].complete);
+}
+
+TEST_CASE("best guesses that are compiled ahead leave most of a budget to measuring",
+          "[runtime][budget]") {
+  using namespace std::chrono_literals;
+  Directory directory;
+  Process process(directory.path());
+  process.device->info().limits.compute_capability = 90;
+  const Runtime runtime = process.runtime();
+  KernelDefinition kernel = doubling(many_values());
+  kernel.cost = [](auto config, auto problem, const DeviceLimits&) {
+    return 1 + std::abs(static_cast<double>(config[0] - problem[0]));  // each has its own guess
+  };
+  std::atomic<int> before_data = -1;
+  kernel.workload = [&, draw = kernel.workload](auto p, Workload& w) {
+    int none = -1;
+    before_data.compare_exchange_strong(none, process.compiler->compiles);
+    draw(p, w);
+  };
+  process.compiler->on_compile = [](const codegen::Source&) { std::this_thread::sleep_for(20ms); };
+  const auto handle = runtime.tuned(kernel);
+  std::vector<TuneJob> jobs;
+  for (int n = 100; n < 400; ++n) jobs.push_back({handle, {n}});
+  const auto start = std::chrono::steady_clock::now();
+  const auto results = runtime.tune(jobs, {.max_seconds = 1});
+  CHECK(before_data >= 2);   // the pick of all, and some guesses
+  CHECK(before_data < 150);  // 300 guesses were to be compiled
+  CHECK(std::ranges::any_of(
+      results, [](const TuneResult& r) { return r.winner().status == CandidateStatus::measured; }));
+  CHECK(std::chrono::steady_clock::now() - start < 20s);
 }
 
 TEST_CASE("a budget can be stopped", "[runtime][budget]") {
