@@ -16,30 +16,50 @@ std::string join(const Range& range, Name name) {
   return text;
 }
 
+template <class Registered>
+void add_to(std::vector<Registered>& all, Registered one, const char* kind) {
+  if (one.name.empty() || !one.make || one.types.empty())
+    throw UserError(
+        detail::format("registry: {} '{}' lacks a name, types or `make`", kind, one.name));
+  for (const Registered& known : all)
+    if (known.name == one.name)
+      throw UserError(detail::format("registry: {} '{}' is already registered", kind, one.name));
+  all.push_back(std::move(one));
+}
+
+template <class Registered>
+auto make_of(const std::vector<Registered>& all, std::string_view name, std::string_view type,
+             const char* kind) {
+  const auto found = std::ranges::find(all, name, &Registered::name);
+  if (found == all.end())
+    throw UserError(detail::format("unknown {} '{}' (known: {})", kind, name,
+                                   join(all, [](const auto& one) { return one.name; })));
+  if (type.empty()) type = found->types.front();
+  if (std::ranges::find(found->types, type) == found->types.end())
+    throw UserError(detail::format("{} {} has no types '{}' (known: {})", kind, name, type,
+                                   join(found->types, [](const auto& t) { return t; })));
+  return found->make(type);
+}
+
 }  // namespace
 
 Registry& Registry::add(RegisteredKernel kernel) {
-  if (kernel.name.empty() || !kernel.make || kernel.types.empty())
-    throw UserError(
-        detail::format("registry: kernel '{}' lacks a name, types or `make`", kernel.name));
-  for (const RegisteredKernel& known : kernels_)
-    if (known.name == kernel.name)
-      throw UserError(detail::format("registry: kernel '{}' is already registered", kernel.name));
-  kernels_.push_back(std::move(kernel));
+  add_to(kernels_, std::move(kernel), "kernel");
   return *this;
 }
 
 KernelDefinition Registry::make(std::string_view name, std::string_view type) const {
-  const auto kernel = std::find_if(kernels_.begin(), kernels_.end(),
-                                   [&](const RegisteredKernel& k) { return k.name == name; });
-  if (kernel == kernels_.end())
-    throw UserError(detail::format("unknown kernel '{}' (known: {})", name,
-                                   join(kernels_, [](const auto& k) { return k.name; })));
-  if (type.empty()) type = kernel->types.front();
-  if (std::find(kernel->types.begin(), kernel->types.end(), type) == kernel->types.end())
-    throw UserError(detail::format("kernel {} has no types '{}' (known: {})", name, type,
-                                   join(kernel->types, [](const auto& t) { return t; })));
-  return kernel->make(type);
+  return make_of(kernels_, name, type, "kernel");
+}
+
+Registry& Registry::add_choice(RegisteredChoice choice) {
+  add_to(choices_, std::move(choice), "choice");
+  return *this;
+}
+
+detail::ChoiceDescription Registry::make_choice(std::string_view name,
+                                                std::string_view type) const {
+  return make_of(choices_, name, type, "choice");
 }
 
 }  // namespace kiln

@@ -1,9 +1,11 @@
 // The shipped kernels by name.
 #include <functional>
+#include <memory>
 #include <utility>
 
 #include "kiln/error.hpp"
 #include "kiln/registry.hpp"
+#include "templates/gemm/gemm_choice.hpp"
 #include "templates/kernels.hpp"
 
 namespace kiln {
@@ -47,6 +49,30 @@ RegisteredKernel family(std::string name, std::string summary, Make make) {
                    {"bf16", [make] { return make(bfloat16{}).definition(); }}});
 }
 
+/// As templates::gemm_choice, without its signature.
+template <class T, GemmTranspose op, class Problem>
+detail::ChoiceDescription gemm_choice() {
+  detail::ChoiceDescription choice;
+  choice.name = "gemm";
+  choice.types = templates::gemm_choice_types<T>(op);
+  choice.operation = TypedGemm<T, op, Problem, Nothing>{}.definition();
+  choice.alternatives.resize(2);
+  choice.alternatives[0].name = "cublaslt";
+  choice.alternatives[0].cublaslt = templates::cublaslt_gemm<T, op, Problem>();
+  choice.alternatives[1].name = "template";
+  choice.alternatives[1].kernel = std::make_shared<const KernelDefinition>(choice.operation);
+  return choice;
+}
+
+template <GemmTranspose op, class Problem>
+void add_gemm_choice(Registry& registry, const std::string& name, const std::string& summary) {
+  registry.add_choice({name, summary, {"f32", "f16", "bf16"}, [](std::string_view type) {
+                         return type == "f32"   ? gemm_choice<float, op, Problem>()
+                                : type == "f16" ? gemm_choice<float16, op, Problem>()
+                                                : gemm_choice<bfloat16, op, Problem>();
+                       }});
+}
+
 template <templates::GemmTranspose op>
 void add_gemm(Registry& registry, const std::string& suffix, const std::string& equation) {
   registry.add(family("gemm" + suffix, equation,
@@ -54,6 +80,9 @@ void add_gemm(Registry& registry, const std::string& suffix, const std::string& 
   registry.add(
       family("gemm_strided" + suffix, equation + ", with leading dimensions and batches",
              [](auto t) { return TypedGemm<decltype(t), op, GemmStridedProblem, Nothing>{}; }));
+  add_gemm_choice<op, GemmProblem>(registry, "gemm" + suffix, equation);
+  add_gemm_choice<op, GemmStridedProblem>(registry, "gemm_strided" + suffix,
+                                          equation + ", with leading dimensions and batches");
 }
 
 /// C is bf16, which `kiln` calls their type.

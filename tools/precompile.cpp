@@ -38,6 +38,18 @@ std::vector<Target> targets_of(const PrecompileRequest& request) {
   return targets;
 }
 
+/// A choice has the binaries of its kernels.
+std::vector<NamedProblem> with_kernels_of_choices(const std::vector<NamedProblem>& problems) {
+  std::vector<NamedProblem> all;
+  for (const NamedProblem& p : problems) {
+    if (!p.choice) all.push_back(p);
+    if (p.choice)
+      for (const auto& alternative : p.choice->alternatives)
+        if (alternative.kernel) all.push_back({*alternative.kernel, p.problem, p.devices, 0});
+  }
+  return all;
+}
+
 /// The problems that the command line names, directly or in a file.
 std::vector<NamedProblem> problems_of(const Registry& registry, const PrecompileRequest& request) {
   const auto& kernels = request.kernels;
@@ -47,7 +59,7 @@ std::vector<NamedProblem> problems_of(const Registry& registry, const Precompile
       throw UserError(
           "the entries of --problems FILE name problems and types: leave out --problem "
           "and --types");
-    return read_problems(request.problems_file, registry, kernels);
+    return with_kernels_of_choices(read_problems(request.problems_file, registry, kernels));
   }
   if (kernels.empty()) throw UserError("--problem is of one kernel: name it (see `kiln list`)");
   std::vector<std::string> problems = request.problems;

@@ -43,28 +43,39 @@ NamedProblem make(const Registry& registry, const std::string& kernel, const std
   return named;
 }
 
+NamedProblem make_choice(const Registry& registry, const std::string& name,
+                         const std::string& types, const Fields& fields) {
+  auto choice = registry.make_choice(name, types);
+  NamedProblem named{choice.operation, {}, {}, 0};
+  named.kernel.name = choice.name;
+  named.kernel.types = choice.types;
+  named.problem = named.kernel.problem(fields);
+  named.choice = std::move(choice);
+  return named;
+}
+
 /// A misspelt field would be taken for one that was left out.
 void check(const json& item) {
-  if (!item.is_object()) throw UserError("--problems: an entry is not an object: " + item.dump());
+  if (!item.is_object()) throw UserError("it is not an object: " + item.dump());
+  if (item.contains("kernel") == item.contains("choice"))
+    throw UserError("it needs one of `kernel` and `choice`: " + item.dump());
   for (const auto& [name, value] : item.items())
-    if (name != "kernel" && name != "types" && name != "problem" && name != "devices" &&
-        name != "weight")
-      throw UserError(
-          format("--problems: unknown field '{}' (known: kernel, types, problem, "
-                 "devices, weight) in {}",
-                 name, item.dump()));
+    if (name != "kernel" && name != "choice" && name != "types" && name != "problem" &&
+        name != "devices" && name != "weight")
+      throw UserError(format(
+          "unknown field '{}' (known: kernel, choice, types, problem, devices, weight) in {}", name,
+          item.dump()));
   const json problem = item.value("problem", json::object());
   for (const auto& [name, value] : problem.items())
     if (!value.is_number_integer() ||
         (value.is_number_unsigned() && value.get<std::uint64_t>() > INT64_MAX))
-      throw UserError(format("--problems: {}={} is not an integer", name, value.dump()));
+      throw UserError(format("{}={} is not an integer", name, value.dump()));
   const json weight = item.value("weight", json(0));
   if (!weight.is_number() || !(weight.get<double>() >= 0) || !std::isfinite(weight.get<double>()))
-    throw UserError(
-        format("--problems: weight {} is no number of launches in {}", weight.dump(), item.dump()));
+    throw UserError(format("weight {} is no number of launches in {}", weight.dump(), item.dump()));
   for (const json& device : item.value("devices", json::array()))
     if (device != "cuda" && device != "host")
-      throw UserError(format("--problems: unknown device {} (known: cuda, host)", device.dump()));
+      throw UserError(format("unknown device {} (known: cuda, host)", device.dump()));
 }
 
 }  // namespace
@@ -103,20 +114,27 @@ NamedProblem named_problem(const Registry& registry, const std::string& kernel,
 
 std::vector<NamedProblem> read_problems(const std::string& file, const Registry& registry,
                                         const std::vector<std::string>& only) {
-  std::error_code error;
+  std::error_code ignored;
   std::ifstream in;
-  if (std::filesystem::is_regular_file(file, error)) in.open(file);
+  if (std::filesystem::is_regular_file(file, ignored)) in.open(file);
   if (!in.is_open()) throw UserError(format("--problems: {} is not a file that can be read", file));
   std::vector<NamedProblem> problems;
   std::set<std::string> seen;
+  std::size_t entry = 0;
+  const auto trouble = [&](std::string_view what) {
+    const std::string place = entry > 0 ? format("entry {}: ", entry) : "";
+    return UserError(format("--problems: {}: {}{}", file, place, what));
+  };
   try {
     for (const json& item : json::parse(in)) {
+      ++entry;
       check(item);
-      const std::string kernel = item.at("kernel");
-      if (!only.empty() && std::find(only.begin(), only.end(), kernel) == only.end()) continue;
-      seen.insert(kernel);
-      problems.push_back(
-          make(registry, kernel, item.value("types", ""), item.at("problem").get<Fields>()));
+      const bool is_choice = item.contains("choice");
+      const std::string name = item.at(is_choice ? "choice" : "kernel");
+      if (!only.empty() && (is_choice || std::ranges::find(only, name) == only.end())) continue;
+      seen.insert(name);
+      problems.push_back((is_choice ? make_choice : make)(registry, name, item.value("types", ""),
+                                                          item.at("problem").get<Fields>()));
       if (const auto on = item.find("devices"); on != item.end())
         problems.back().devices = on->get<std::vector<std::string>>();
       problems.back().weight = item.value("weight", 0.0);
@@ -125,8 +143,9 @@ std::vector<NamedProblem> read_problems(const std::string& file, const Registry&
     // The user need not see the library's own name for its error.
     const std::string_view what = unfit.what();
     const auto text = what.find("] ");
-    throw UserError(
-        format("--problems: {}: {}", file, what.substr(text == what.npos ? 0 : text + 2)));
+    throw trouble(what.substr(text == what.npos ? 0 : text + 2));
+  } catch (const UserError& error) {
+    throw trouble(error.what());
   }
   for (const std::string& kernel : only)
     if (!seen.count(kernel))

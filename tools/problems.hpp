@@ -3,11 +3,13 @@
 //   --problem rows=512,hidden=4096
 //   --problems FILE: [{"kernel": "rmsnorm", "types": "bf16", "problem": {"rows": 512, ...},
 //                      "devices": ["host", "cuda"], "weight": 32}, ...]
+//   "choice" in the place of "kernel" names a registered choice
 //   types, devices and weight (how often it is launched) may be left out
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,12 +23,13 @@ namespace kiln::tools {
 std::map<std::string, std::int64_t> parse_fields(const std::string& option,
                                                  const std::string& text);
 
-/// One kernel and one problem of it.
+/// One kernel, or one choice, and one problem of it.
 struct NamedProblem {
-  KernelDefinition kernel;
+  KernelDefinition kernel;  ///< of a choice: its operation, with its name and types
   Values problem;
   std::vector<std::string> devices;  ///< kinds, `host` or `cuda`; empty: any
   double weight = 0;                 ///< launches, against the others'; 0 for all: not known
+  std::optional<kiln::detail::ChoiceDescription> choice{};
 
   bool meant_for(Target::Kind kind) const;
 };
@@ -35,7 +38,8 @@ struct NamedProblem {
 NamedProblem named_problem(const Registry& registry, const std::string& kernel,
                            const std::string& types, const std::string& text);
 /// The problems of the kernels in `only`; all problems if that is empty. @throws UserError naming
-/// the file and what is wrong in it, or a kernel in `only` that it does not have.
+/// the file, the entry, which are counted from 1, and what is wrong in it, or a kernel in `only`
+/// that the file does not have.
 std::vector<NamedProblem> read_problems(const std::string& file, const Registry& registry,
                                         const std::vector<std::string>& only = {});
 /// `rows=N,hidden=N`, for messages.

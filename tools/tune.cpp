@@ -7,10 +7,13 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <tuple>
+#include <variant>
 
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "kiln/choice.hpp"
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
 #include "kiln/recorded.hpp"
@@ -48,6 +51,14 @@ std::vector<NamedProblem> read_jobs(const std::string& file, const Registry& reg
   std::erase_if(jobs, [&](const NamedProblem& p) { return !p.meant_for(device.target.kind); });
   if (jobs.empty()) throw UserError(format("--problems: {} has nothing for this device", file));
   return jobs;
+}
+
+/// What is tuned: a kernel's handle or a choice.
+using Handle = std::variant<DynamicTuned, DynamicChoice>;
+
+Handle handle_of(const Runtime& runtime, const NamedProblem& job) {
+  if (job.choice) return tuned(runtime, *job.choice);
+  return runtime.tuned(job.kernel);
 }
 
 class Tuning {
@@ -145,11 +156,14 @@ class Tuning {
       problems_ = read_jobs(request_.problems_file, registry, runtime_->device());
     if (together()) {
       // One handle for a kernel, so that equal problems are one.
-      std::map<std::pair<std::string, std::vector<std::string>>, DynamicTuned> handles;
+      using Subject =
+          std::tuple<bool, std::string, std::vector<std::string>, std::vector<std::string>>;
+      std::map<Subject, Handle> handles;
       for (const NamedProblem& p : problems_) {
-        const std::pair name{p.kernel.name, p.kernel.types};
-        auto found = handles.find(name);
-        if (found == handles.end()) found = handles.emplace(name, runtime_->tuned(p.kernel)).first;
+        const Subject subject{p.choice.has_value(), p.kernel.name, p.kernel.types,
+                              p.kernel.problem_fields};
+        auto found = handles.find(subject);
+        if (found == handles.end()) found = handles.emplace(subject, handle_of(*runtime_, p)).first;
         jobs_.push_back({found->second, p.problem, p.weight});
       }
     }
@@ -207,8 +221,7 @@ class Tuning {
     std::size_t stored = 0, wrong = 0, failed = 0;
     for (std::size_t p = 0; p < problems_.size(); ++p) {
       if (!together() && interrupt_.signal() != 0) break;
-      json result =
-          together() ? finish(problems_[p], jobs_[p].kernel, together_[p]) : tune_alone(p);
+      json result = together() ? finish(problems_[p], jobs_[p].what, together_[p]) : tune_alone(p);
       failed += result.contains("failure") ? 1 : 0;
       stored += result["from_store"].get<bool>() ? 1 : 0;
       wrong += result["launch"].value("right", true) ? 0 : 1;
@@ -273,8 +286,11 @@ class Tuning {
 
   json tune_alone(std::size_t index) {
     const NamedProblem& job = problems_[index];
-    const DynamicTuned tuned = runtime_->tuned(job.kernel);
-    if (const auto known = request_.tuning.retune ? std::nullopt : tuned.known(job.problem);
+    const Handle handle = handle_of(*runtime_, job);
+    const auto on_record = [&] {
+      return std::visit([&](const auto& tuned) { return tuned.known(job.problem); }, handle);
+    };
+    if (const auto known = request_.tuning.retune ? std::nullopt : on_record();
         known && !known->complete && talks())
       std::printf("%s %s: continues an unfinished search of %zu candidates\n",
                   job.kernel.name.c_str(), job.kernel.describe_problem(job.problem).c_str(),
@@ -289,12 +305,13 @@ class Tuning {
       TuneOptions options = request_.tuning;
       options.progress = [&](const TuneProgress& p) { bar.show(p); };
       options.stop = interrupt_.token();
-      result = tuned.tune(job.problem, options);
+      result =
+          std::visit([&](const auto& tuned) { return tuned.tune(job.problem, options); }, handle);
     }
-    return finish(job, tuned, result);
+    return finish(job, handle, result);
   }
 
-  json finish(const NamedProblem& job, const DynamicTuned& tuned, const TuneResult& result) {
+  json finish(const NamedProblem& job, const Handle& handle, const TuneResult& result) {
     const bool defaults = result.agreed && result.agreed->outcome == RankReport::Outcome::defaults;
     disagreed_ = disagreed_ || defaults;
     if (talks()) {
@@ -316,7 +333,9 @@ class Tuning {
     if (result.end == SearchEnd::stopped && !result.from_store) return out;
     // The budget is spent; what it has measured was verified in the search.
     if (request_.budget > 0) return out;
-    const Verification launch = tuned.verify(job.problem);
+    const auto* const tuned = std::get_if<DynamicTuned>(&handle);
+    if (!tuned) return out;  // a choice's candidates were verified as they are launched
+    const Verification launch = tuned->verify(job.problem);
     out["launch"] = {{"right", launch.right},
                      {"max_error", launch.max_error},
                      {"norm_error", launch.norm_error},

@@ -20,6 +20,7 @@
 
 #include "kiln/alternative.hpp"
 #include "kiln/detail/choice_core.hpp"
+#include "kiln/dynamic_choice.hpp"
 #include "kiln/kernel.hpp"
 #include "kiln/runtime.hpp"
 
@@ -41,6 +42,8 @@ struct Choice<Problem, void(Args...)> {
   std::function<void(Args...)> reference{};                   ///< as Kernel::reference
   std::optional<Tolerance> tolerance{};                       ///< as Kernel::tolerance
   std::string data_version{};                                 ///< as Kernel::data_version
+  /// Tells choices of one name apart in records and reports. Empty: the types of the first kernel.
+  std::vector<std::string> types{};
 
   /// @throws UserError naming the field that is missing or wrong.
   detail::ChoiceDescription description() const;
@@ -144,6 +147,9 @@ class TunedChoice<Problem, void(Args...)> {
     return core_->alternatives(to_values(problem));
   }
 
+  /// For jobs of Runtime::tune, with problems as `to_values` makes them.
+  operator DynamicChoice() const { return detail::ChoiceMade::of(core_); }
+
  private:
   template <Reflected P, class... A>
   friend TunedChoice<P, void(A...)> tuned(const Runtime& runtime,
@@ -168,6 +174,14 @@ TunedChoice<Problem, void(Args...)> tuned(const Runtime& runtime,
                                           ChoiceOptions options = {}) {
   return {detail::make_choice_core(runtime, choice.description(), std::move(options)),
           choice.problem};
+}
+
+/// The same of a choice that is known by its description alone, as a Registry has it.
+inline DynamicChoice tuned(const Runtime& runtime, detail::ChoiceDescription choice,
+                           ChoiceOptions options = {}) {
+  choice.validate();
+  return detail::ChoiceMade::of(
+      detail::make_choice_core(runtime, std::move(choice), std::move(options)));
 }
 
 template <Reflected Problem, class... Args>
@@ -199,6 +213,7 @@ detail::ChoiceDescription Choice<Problem, void(Args...)>::description() const {
   if (workload || reference) operation.device_reference.reset();
   if (tolerance) operation.tolerance = *tolerance;
   if (!data_version.empty()) operation.data_version = data_version;
+  d.types = types.empty() ? operation.types : types;
   d.validate();
   return d;
 }

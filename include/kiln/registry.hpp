@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kiln/definition.hpp"
+#include "kiln/detail/choice_core.hpp"
 
 namespace kiln {
 
@@ -22,6 +23,14 @@ struct RegisteredKernel {
   std::function<KernelDefinition(std::string_view type)> make;
 };
 
+/// A choice by name, as RegisteredKernel. Its switches and records have the choice's own name.
+struct RegisteredChoice {
+  std::string name;
+  std::string summary;
+  std::vector<std::string> types;
+  std::function<detail::ChoiceDescription(std::string_view type)> make;
+};
+
 /// Not thread-safe while it is being filled.
 class Registry {
  public:
@@ -31,11 +40,17 @@ class Registry {
   /// @throws UserError listing the known names or types. An empty type means the first.
   KernelDefinition make(std::string_view name, std::string_view type = {}) const;
 
+  /// The same for choices, which have names of their own: a kernel may have the same.
+  Registry& add_choice(RegisteredChoice choice);
+  const std::vector<RegisteredChoice>& choices() const noexcept { return choices_; }
+  detail::ChoiceDescription make_choice(std::string_view name, std::string_view type = {}) const;
+
  private:
   std::vector<RegisteredKernel> kernels_;
+  std::vector<RegisteredChoice> choices_;
 };
 
-/// The kernels shipped with Kiln: `kiln list` names them.
+/// The kernels and choices shipped with Kiln: `kiln list` names them.
 Registry shipped_kernels();
 
 }  // namespace kiln

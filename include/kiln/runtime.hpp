@@ -13,12 +13,14 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "kiln/background.hpp"
 #include "kiln/capture.hpp"
 #include "kiln/detail/buffer.hpp"
 #include "kiln/device.hpp"
+#include "kiln/dynamic_choice.hpp"
 #include "kiln/handle.hpp"
 #include "kiln/manifest.hpp"
 #include "kiln/prepare.hpp"
@@ -31,7 +33,7 @@ namespace kiln {
 
 /// One of several problems that are tuned in one go.
 struct TuneJob {
-  DynamicTuned kernel;
+  std::variant<DynamicTuned, DynamicChoice> what;  ///< a TunedChoice converts
   Values problem;
   /// How often it is launched, against the other jobs: what a shared budget saves is counted in
   /// launches x seconds. If all are 0, that is not known, and all problems are worth the same.
@@ -111,12 +113,14 @@ class Runtime {
   /// there. A problem that the budget did not reach has a winner that is `not_tried`, its untuned
   /// config or a neighbour's winner, and stays on it: its launches do not tune. Problems of one
   /// bucket are tuned once if they are of one handle, and binaries that problems share are compiled
-  /// once. Without `max_seconds` each is tuned in turn, with the limit of the runtime's environment
+  /// once. The kernels of a choice are problems of the budget as any other; a part of the time is
+  /// kept for the meetings of kernels with the other alternatives. Without `max_seconds` each is tuned in turn, with the limit of the runtime's environment
   /// for each. With ranks there is one agreement on all problems: sharding spreads their candidates
-  /// over all ranks, and weights have no effect. The jobs' handles must be this runtime's.
+  /// over all ranks, and weights have no effect; choices cannot be among them. The jobs' handles
+  /// must be this runtime's.
   /// Within a budget, a problem that fails has a result with the reason (TuneResult::failure).
   /// @throws what DynamicTuned::tune throws: with a budget if all problems fail, with ranks when all
-  /// else is done; UserError on a weight that is negative or no number
+  /// else is done; UserError on a weight that is negative or no number, and on a choice with ranks
   std::vector<TuneResult> tune(std::span<const TuneJob> jobs, const TuneOptions& options) const;
 
   template <class T>

@@ -8,6 +8,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "runtime/choice/choice_tuner.hpp"
+#include "runtime/choice/not_captured.hpp"
 #include "runtime/choice/switches.hpp"
 #include "runtime/ranks/messages.hpp"
 #include "runtime/serve/access.hpp"
@@ -24,27 +25,10 @@ using runtime::ChoiceCall;
 using runtime::ChoiceTuner;
 using runtime::Contender;
 using runtime::Decision;
+using runtime::NotCaptured;
 using runtime::NotForProblem;
 
 namespace {
-
-/// A call of an alternative that may not be captured.
-class NotCaptured final : public ChoiceCall {
- public:
-  NotCaptured(std::shared_ptr<const ChoiceCall> call, Engine& engine, std::string what)
-      : call_(std::move(call)), engine_(engine), what_(std::move(what)) {}
-
-  void operator()(Stream stream, void** args) const override {
-    if (engine_.device()->capturing(stream)) throw engine_.captures().counted(what_);
-    (*call_)(stream, args);
-  }
-  void stay() const override { call_->stay(); }
-
- private:
-  const std::shared_ptr<const ChoiceCall> call_;
-  Engine& engine_;
-  const std::string what_;
-};
 
 /// What launches of a problem use, behind its Launchable.
 struct InUse {
@@ -108,14 +92,42 @@ class Core final : public ChoiceCore {
     return std::move(tuned.result);
   }
 
+  const ChoiceDescription& description() const noexcept override { return choice_; }
+  const Engine& engine() const noexcept override { return *engine_; }
+  std::vector<KernelProblem> kernels(Span problem) override {
+    return tuner_.kernels(choice_.operation.bucketed(problem));
+  }
+
+  TuneResult meet(Span problem, const TuneOptions& options) override {
+    const ProblemValues bucket = choice_.operation.bucketed(problem);
+    Decision decision = tuner_.first_of(bucket);
+    const bool stopped = options.stop.stop_requested();
+    TuneResult result =
+        stopped ? runtime::not_tuned(decision.field.subject, bucket, engine_->device()->info(),
+                                     SearchEnd::stopped, "the run was stopped before it was tried")
+        : switches_.forced ? time_forced(decision, bucket, options)
+                           : tuner_
+                                 .measure(decision.field, bucket, options, nullptr, false,
+                                          ChoiceTuner::Kernels::as_in_use)
+                                 .result;
+    const auto take = [&](const TuneResult& from) {
+      decision.config = from.winner().config;
+      decision.failed = runtime::failed_configs(from);
+    };
+    if (result.winner().status == CandidateStatus::measured) {
+      take(result);
+    } else if (const auto recall = tuner_.recall(decision.field, bucket)) {
+      take(recall->result);
+    }
+    use(problem, bucket, std::move(decision));
+    return result;
+  }
+
   std::optional<TuneResult> known(Span problem) override {
     const ProblemValues bucket = choice_.operation.bucketed(problem);
     const auto decided = tuner_.decided(bucket);
-    const Decision first = decided ? *decided : tuner_.first_of(bucket);
-    auto recall = tuner_.workshop().records().recall(first.field.subject, bucket);
-    if (!recall || !recall->same_space)
-      if (const auto gated = tuner_.gated(first.field, bucket))
-        recall = tuner_.workshop().records().recall(gated->subject, bucket);
+    Decision first = decided ? *decided : tuner_.first_of(bucket);
+    auto recall = tuner_.recall(first.field, bucket);
     if (!recall || !recall->same_space) return {};
     return std::move(recall->result);
   }
@@ -269,8 +281,7 @@ class Core final : public ChoiceCore {
         problems_.stand_in(problem, runtime::Standing::best_known, [&]() -> Problems::Loaded {
           const ProblemValues bucket = choice_.operation.bucketed(problem);
           Decision decision = tuner_.first_of(bucket);
-          if (const auto recall =
-                  tuner_.workshop().records().recall(decision.field.subject, bucket)) {
+          if (const auto recall = tuner_.recall(decision.field, bucket)) {
             decision.config = recall->result.winner().config;
             decision.failed = runtime::failed_configs(recall->result);
           }
@@ -296,8 +307,9 @@ class Core final : public ChoiceCore {
       decision->failed = runtime::failed_configs(result);
     };
     if (answered || !tuner_.workshop().may_measure(true)) {
-      if (!recall) return decision;  // not decided: another process may tune it
-      take(recall->result);
+      const auto known = recall ? recall : tuner_.recall(field, bucket);
+      if (!known) return decision;  // not decided: another process may tune it
+      take(known->result);
     } else if (tuner_.tuned_by_itself(field, bucket, own)) {
       return decision;
     } else {

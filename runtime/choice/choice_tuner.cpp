@@ -155,7 +155,8 @@ ChoiceTuner::Parts ChoiceTuner::no_parts() const {
 }
 
 ChoiceTuner::Parts ChoiceTuner::tune_alone_each(const Field& field, const ProblemValues& bucket,
-                                                const TuneOptions* options, bool for_launch) {
+                                                const TuneOptions* options, bool for_launch,
+                                                std::optional<std::size_t> retuned) {
   Parts parts = no_parts();
   const bool together = options && options->ranks && options->ranks->size() > 1;
   const TimeLimit deadline(options ? options->max_seconds.value_or(0) : 0, Clock::now());
@@ -166,10 +167,12 @@ ChoiceTuner::Parts ChoiceTuner::tune_alone_each(const Field& field, const Proble
     bool none_usable = false;
     // What one kernel leaves of its part is the next ones'.
     std::optional<TuneOptions> part;
-    if (options && options->max_seconds.value_or(0) > 0 && contenders_[i]->what().kernel) {
+    if (options && contenders_[i]->what().kernel) {
       part = *options;
-      part->max_seconds =
-          std::max(deadline.left() / static_cast<double>(kernels_left--), kLeastSeconds);
+      if (retuned == i) part->retune = false;
+      if (options->max_seconds.value_or(0) > 0)
+        part->max_seconds =
+            std::max(deadline.left() / static_cast<double>(kernels_left--), kLeastSeconds);
     }
     try {
       contenders_[i]->tune(bucket, part ? &*part : options, for_launch, tuned);
@@ -261,8 +264,11 @@ WatchedBench::Alone ChoiceTuner::alone(const TuneOptions& options) {
           .end = [&turn] { return turn.end_work(); }};
 }
 
-std::optional<Field> ChoiceTuner::gated(const Field& field, Span bucket) const {
-  if (switches_.gate_seconds == 0 || field.subject.configs.size() < 2) return {};
+bool ChoiceTuner::has_gate(const Field& field) const {
+  return switches_.gate_seconds > 0 && field.subject.configs.size() > 1;
+}
+
+Field ChoiceTuner::gated(const Field& field, Span bucket) const {
   const std::size_t first = field.place(field.subject.configs.front()).contender;
   std::vector<Entrance> entrances = field.entrances;
   for (std::size_t i = 0; i < entrances.size(); ++i) {
@@ -281,16 +287,15 @@ std::optional<Field> ChoiceTuner::gated(const Field& field, Span bucket) const {
 
 std::optional<TuneOutcome> ChoiceTuner::stop_at_gate(Field& field, const ProblemValues& bucket,
                                                      TuneOptions options, const TuneOptions* alone,
-                                                     bool for_launch) {
-  std::optional<Field> first = gated(field, bucket);
-  if (!first) return {};
+                                                     bool for_launch, Kernels kernels) {
+  Field first = gated(field, bucket);
   // If the gate does not act, the first kernel has had its part of the time.
   if (const double all = options.max_seconds.value_or(0); all > 0)
     options.max_seconds =
         std::max(all / static_cast<double>(count_kernels(field) + 1), kLeastSeconds);
   std::optional<TuneOutcome> outcome;
   try {
-    outcome = measure(*first, bucket, options, alone, for_launch);
+    outcome = measure(first, bucket, options, alone, for_launch, kernels);
   } catch (const NoneUsable&) {
     return {};
   } catch (const OutOfMemory&) {
@@ -308,30 +313,46 @@ std::optional<TuneOutcome> ChoiceTuner::stop_at_gate(Field& field, const Problem
   engine_.log(LogLevel::info, format("choice {} for {}: {}", choice_.name,
                                      choice_.operation.describe_problem(bucket), text));
   result.warnings.push_back(text);
-  field = std::move(*first);
+  field = std::move(first);
   return outcome;
 }
 
+std::optional<Recall> ChoiceTuner::recall(Field& field, const ProblemValues& bucket) {
+  auto recall = workshop_.records().recall(field.subject, bucket);
+  if ((recall && recall->same_space) || !has_gate(field)) return recall;
+  Field first = gated(field, bucket);
+  auto of_gate = workshop_.records().recall(first.subject, bucket);
+  if (!of_gate || !of_gate->same_space) return recall;
+  field = std::move(first);
+  return of_gate;
+}
+
 TuneOutcome ChoiceTuner::measure(Field& field, const ProblemValues& bucket, TuneOptions options,
-                                 const TuneOptions* alone, bool for_launch) {
+                                 const TuneOptions* alone, bool for_launch, Kernels kernels) {
   const auto start = Clock::now();
   const auto recall = workshop_.records().recall(field.subject, bucket, options, for_launch);
   if (!workshop_.may_measure(for_launch)) {
     if (recall) return {recall->result};
+    if (auto any = this->recall(field, bucket)) return {std::move(any->result)};
     throw UserError(format("choice {} for {}: there is no record, and this mode does not tune",
                            choice_.name, choice_.operation.describe_problem(bucket)));
   }
   // Where more is on record than the first candidate, the gate did not act.
-  if (options.retune || !recall || !recall->same_space)
-    if (auto first = stop_at_gate(field, bucket, options, alone, for_launch)) return *first;
+  std::optional<std::size_t> at_gate;
+  if (has_gate(field) && (options.retune || !recall || !recall->same_space)) {
+    if (auto first = stop_at_gate(field, bucket, options, alone, for_launch, kernels))
+      return *first;
+    at_gate = field.place(field.subject.configs.front()).contender;
+  }
   leave_rest(options, start);
   const auto share_began = Clock::now();
-  Parts parts = no_parts();
-  if (!for_launch || !recall || !answers(*recall, options, for_launch)) {
+  Parts parts = kernels == Kernels::tuned ? no_parts() : parts_in_use(field, bucket);
+  if (kernels == Kernels::tuned &&
+      (!for_launch || !recall || !answers(*recall, options, for_launch))) {
     const double all = options.max_seconds.value_or(0);
     TuneOptions part = alone ? *alone : options;
     if (all > 0) part.max_seconds = all * kShareAlone;
-    parts = tune_alone_each(field, bucket, alone || all > 0 ? &part : nullptr, for_launch);
+    parts = tune_alone_each(field, bucket, alone || all > 0 ? &part : nullptr, for_launch, at_gate);
     // What is on record was measured with another config of a kernel.
     if (recall && parts.changed) options.retune = true;
   }
@@ -339,6 +360,29 @@ TuneOutcome ChoiceTuner::measure(Field& field, const ProblemValues& bucket, Tune
   leave_rest(options, share_began);
   const auto maker = this->maker(field, bucket, options, parts);
   return tune_alone(workshop_, *maker, options, for_launch);
+}
+
+ChoiceTuner::Parts ChoiceTuner::parts_in_use(const Field& field,
+                                             const ProblemValues& bucket) const {
+  Parts parts = no_parts();
+  for (std::size_t i = 0; i < contenders_.size(); ++i) {
+    const auto kernel = contenders_[i]->kernel();
+    if (!kernel || field.entrances[i].candidates.empty()) continue;
+    const auto known = kernel->known(kernel->definition().bucketed(bucket));
+    parts.complete = parts.complete && known && known->complete;
+  }
+  return parts;
+}
+
+std::vector<detail::ChoiceCore::KernelProblem> ChoiceTuner::kernels(
+    const ProblemValues& bucket) const {
+  std::vector<detail::ChoiceCore::KernelProblem> kernels;
+  for (const auto& contender : contenders_)
+    if (auto kernel = contender->kernel(); kernel && !contender->enter(bucket).candidates.empty()) {
+      Values problem = bucket_to_tune(*kernel, bucket);
+      kernels.push_back({std::move(kernel), std::move(problem)});
+    }
+  return kernels;
 }
 
 ChoiceTuner::Agreed ChoiceTuner::agree(const ProblemValues& bucket, const TuneOptions& options,

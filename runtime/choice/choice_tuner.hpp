@@ -61,14 +61,18 @@ class ChoiceTuner {
   /// Tunes an only candidate that is a kernel, and says whether it is one: it has been verified by
   /// its own tuning then, and an empty problem has nothing to time.
   bool tuned_by_itself(const Field& field, const ProblemValues& bucket, const TuneOptions* alone);
-  /// First what is tuned by itself, then all candidates in one search, with one final. Where the
-  /// gate acts, `field` is the gated one from then on.
+  enum class Kernels { tuned, as_in_use };
+  /// First what is tuned by itself, unless kernels take part as they are in use, then all candidates
+  /// in one search, with one final. Where the gate acts, `field` is the gated one from then on.
   /// @param alone options of the former; null: as launches do
   TuneOutcome measure(Field& field, const ProblemValues& bucket, TuneOptions options,
-                      const TuneOptions* alone, bool for_launch);
+                      const TuneOptions* alone, bool for_launch, Kernels kernels = Kernels::tuned);
+  /// What is on record for any policy. Where that is of the gate, `field` is the gated one from
+  /// then on.
+  std::optional<Recall> recall(Field& field, const ProblemValues& bucket);
 
-  /// The field with the first candidate alone, where there is a gate that may leave out others.
-  std::optional<Field> gated(const Field& field, Span bucket) const;
+  /// The kernels among the alternatives that take part, with their buckets.
+  std::vector<detail::ChoiceCore::KernelProblem> kernels(const ProblemValues& bucket) const;
 
   struct Agreed {
     Decision decision;
@@ -92,16 +96,23 @@ class ChoiceTuner {
   std::size_t count_kernels(const Field& field) const;
   void tell_of_first_answers(const Field& field) const;
   /// @param options with a time limit for all kernels together
+  /// @param retuned the contender that has just been tuned
   Parts tune_alone_each(const Field& field, const ProblemValues& bucket, const TuneOptions* options,
-                        bool for_launch);
+                        bool for_launch, std::optional<std::size_t> retuned = {});
+  Parts parts_in_use(const Field& field, const ProblemValues& bucket) const;
   /// Fails the kernels that ranks would launch with different configs: defaults may depend on the
   /// device. Finds whether `empty` holds on all ranks. A collective where there is a kernel.
   void compare_kernels(const Field& field, Parts& parts, const TuneOptions& options);
   bool is_only_kernel(const Field& field) const;
+  /// Whether there is a gate that may leave out others than the first candidate.
+  bool has_gate(const Field& field) const;
+  /// The field with the first candidate alone. @pre has_gate()
+  Field gated(const Field& field, Span bucket) const;
   /// The outcome for the first candidate alone, if the gate acts. Then `field` is the gated one.
+  /// @pre has_gate()
   std::optional<TuneOutcome> stop_at_gate(Field& field, const ProblemValues& bucket,
                                           TuneOptions options, const TuneOptions* alone,
-                                          bool for_launch);
+                                          bool for_launch, Kernels kernels);
   std::unique_ptr<ChoiceMaker> maker(const Field& field, const ProblemValues& bucket,
                                      const TuneOptions& options, const Parts& parts);
   WatchedBench::Alone alone(const TuneOptions& options);

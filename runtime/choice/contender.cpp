@@ -158,6 +158,8 @@ class Template final : public Contender {
     return to_hex(engine_.records().definition(definition_));
   }
 
+  std::shared_ptr<ServedHandle> kernel() const override { return handle_; }
+
   Entrance enter(Span problem) override {
     if (std::string why = unsupported(problem, device_); !why.empty()) return {{}, std::move(why)};
     return {{Values{}}, {}};

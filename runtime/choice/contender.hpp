@@ -12,6 +12,7 @@
 #include "kiln/runtime.hpp"
 #include "runtime/device/device.hpp"
 #include "runtime/device/workspaces.hpp"
+#include "runtime/serve/served_handle.hpp"
 
 namespace kiln::runtime {
 
@@ -73,6 +74,8 @@ class Contender {
   virtual std::vector<std::string> parameters() const { return {}; }
   /// What measurements of a bucket depend on, but for the version, the parameters and the problem.
   virtual std::string identity(Span /*problem*/) const { return {}; }
+  /// The handle of a kernel; null: it is none.
+  virtual std::shared_ptr<ServedHandle> kernel() const { return {}; }
   /// `problem` is a bucket. @throws what `supports` throws
   virtual Entrance enter(Span problem) = 0;
   /// Tunes what is tuned by itself, before this alternative meets the others. With `options` null

@@ -57,6 +57,24 @@ std::vector<LeftOut> left_out(const detail::ChoiceDescription& choice, const Swi
   return all;
 }
 
+/// Asks for buckets where a result is told of alone, because that runs a kernel's own code.
+std::function<std::vector<KernelOfChoice>(std::span<const std::int64_t>)> kernels_of(
+    std::span<const std::unique_ptr<Contender>> contenders, std::span<const Entrance> entrances) {
+  std::vector<const detail::AlternativeDescription*> kernels;
+  for (std::size_t i = 0; i < contenders.size(); ++i)
+    if (const auto& what = contenders[i]->what(); what.kernel && !entrances[i].candidates.empty())
+      kernels.push_back(&what);
+  return [kernels](std::span<const std::int64_t> problem) {
+    std::vector<KernelOfChoice> all;
+    for (const detail::AlternativeDescription* what : kernels) try {
+        const KernelDefinition& kernel = *what->kernel;
+        all.push_back({what->name, kernel.name, kernel.types, Values(kernel.bucketed(problem))});
+      } catch (...) {  // the kernel's own tuning tells of that
+      }
+    return all;
+  };
+}
+
 }  // namespace
 
 std::vector<Entrance> enter_all(std::span<const std::unique_ptr<Contender>> contenders,
@@ -101,7 +119,11 @@ Field make_field(const detail::ChoiceDescription& choice, const Switches& switch
 
   subject.name = choice.name;
   subject.of_a_choice = true;
+  subject.types = choice.types;
+  subject.flops = choice.operation.flops;
+  subject.bytes = choice.operation.bytes;
   subject.left_out = left_out(choice, switches, entrances);
+  subject.kernels = kernels_of(contenders, entrances);
   subject.version = version_of(choice, switches, contenders, entrances);
   subject.deterministic = deterministic;
   subject.problem_fields = choice.operation.problem_fields;

@@ -74,7 +74,7 @@ class Budget {
   Budget(const Budget&) = delete;
   Budget& operator=(const Budget&) = delete;
 
-  std::vector<TuneResult> run() {
+  std::vector<BudgetResult> run() {
     look();
     compile();
     stand_in();
@@ -85,11 +85,10 @@ class Budget {
       tune(*next, left);
     }
     for (Item& item : items_) finish(item);
-    if (std::ranges::all_of(items_, [](const Item& item) { return item.failure != nullptr; }))
-      std::rethrow_exception(items_[asked_.front()].failure);
-    std::vector<TuneResult> results;
-    for (const std::size_t place : asked_) results.push_back(*items_[place].result);
-    tell(results);
+    tell();
+    std::vector<BudgetResult> results;
+    for (const std::size_t place : asked_)
+      results.push_back({*items_[place].result, items_[place].failure});
     return results;
   }
 
@@ -370,19 +369,15 @@ class Budget {
   TuneResult failed(const Item& item) const {
     const KernelDefinition& kernel = item.kernel();
     const DeviceInfo& device = engine_.device()->info();
-    TuneResult result;
-    result.kernel = kernel.name;
-    result.types = kernel.types;
-    result.problem_fields = kernel.problem_fields;
-    result.problem = item.problem;
-    result.device = device.id;
-    for (const Parameter& p : kernel.space.parameters()) result.parameters.push_back(p.name);
-    result.end = SearchEnd::stopped;
-    result.failure = text_of(item.failure);
-    Candidate& base = result.candidates.emplace_back();
-    base.config = kernel.space.default_config(device.target);
-    base.reason = result.failure;
-    return result;
+    TuneResult named;
+    named.kernel = kernel.name;
+    named.types = kernel.types;
+    named.problem_fields = kernel.problem_fields;
+    named.problem = item.problem;
+    named.device = device.id;
+    for (const Parameter& p : kernel.space.parameters()) named.parameters.push_back(p.name);
+    return failed_result(std::move(named), kernel.space.default_config(device.target),
+                         item.failure);
   }
 
   void conclude(Item& item) {
@@ -425,7 +420,7 @@ class Budget {
     untried.reason = why;
   }
 
-  void tell(const std::vector<TuneResult>& results) const {
+  void tell() const {
     std::size_t measured = 0, complete = 0;
     for (const Item& item : items_) {
       measured += is_measured(item) ? 1 : 0;
@@ -433,7 +428,7 @@ class Budget {
     }
     engine_.log(LogLevel::info,
                 format("tuned {} problems ({} distinct) in {:.3g} s: {} measured, {} to the end",
-                       results.size(), items_.size(), seconds_since(start_), measured, complete));
+                       asked_.size(), items_.size(), seconds_since(start_), measured, complete));
   }
 
   detail::Engine& engine_;
@@ -449,9 +444,18 @@ class Budget {
 
 }  // namespace
 
-std::vector<TuneResult> tune_within(detail::Engine& engine,
-                                    std::span<const WeightedProblem> problems,
-                                    const TuneOptions& options) {
+TuneResult failed_result(TuneResult named, Values config, const std::exception_ptr& failure) {
+  named.end = SearchEnd::stopped;
+  named.failure = text_of(failure);
+  Candidate& base = named.candidates.emplace_back();
+  base.config = std::move(config);
+  base.reason = named.failure;
+  return named;
+}
+
+std::vector<BudgetResult> tune_within(detail::Engine& engine,
+                                      std::span<const WeightedProblem> problems,
+                                      const TuneOptions& options) {
   check(options);
   return Budget(engine, problems, options).run();
 }

@@ -7,11 +7,12 @@
 #include <map>
 #include <numeric>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
-#include "runtime/prepare/tune_budget.hpp"
+#include "runtime/prepare/tune_model.hpp"
 #include "runtime/serve/engine.hpp"
 #include "runtime/serve/tune_one.hpp"
 #include "runtime/together/bench_trials.hpp"
@@ -191,35 +192,52 @@ std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
                                       const TuneOptions& asked) const {
   const TuneOptions options = engine_->completed(asked);
   std::vector<runtime::HandleProblem> problems;
+  const auto kernel_of = [](const TuneJob& job) -> detail::HandleCore* {
+    const auto* kernel = std::get_if<DynamicTuned>(&job.what);
+    return kernel ? kernel->core_.get() : nullptr;
+  };
+  const auto choice_of = [](const TuneJob& job) -> detail::ChoiceCore* {
+    const auto* choice = std::get_if<DynamicChoice>(&job.what);
+    return choice ? choice->core_.get() : nullptr;
+  };
+  const auto name_of = [&](const TuneJob& job) {
+    const detail::HandleCore* const kernel = kernel_of(job);
+    return kernel ? "kernel " + kernel->definition().name
+                  : "choice " + choice_of(job)->description().name;
+  };
   const auto owned = [&](const TuneJob& job) {
-    return &job.kernel.core_->engine() == engine_.get();
+    const detail::HandleCore* const kernel = kernel_of(job);
+    return (kernel ? &kernel->engine() : &choice_of(job)->engine()) == engine_.get();
   };
   // The job keeps its handle alive.
   const auto problem_of = [&](const TuneJob& job) {
-    return runtime::HandleProblem{engine_->serving().find(*job.kernel.core_).get(), job.problem};
+    return runtime::HandleProblem{engine_->serving().find(*kernel_of(job)).get(), job.problem};
   };
   runtime::tell_if_it_throws(
       options,
       [&] {
         for (const TuneJob& job : jobs) {
-          if (!owned(job)) throw UserError("tune: a job's kernel belongs to another runtime");
-          problems.push_back(problem_of(job));
+          if (!owned(job))
+            throw UserError(format("tune: {} of a job belongs to another runtime", name_of(job)));
+          if (kernel_of(job)) problems.push_back(problem_of(job));
         }
         for (const TuneJob& job : jobs) {
-          const detail::HandleCore& kernel = *job.kernel.core_;
           if (!(job.weight >= 0) || !std::isfinite(job.weight))
             throw UserError(
-                format("tune: the weight of kernel {} is {}; it must be finite and not negative",
-                       kernel.definition().name, job.weight));
-          if (options.ranks && kernel.fixed())
+                format("tune: the weight of {} is {}; it must be finite and not negative",
+                       name_of(job), job.weight));
+          if (options.ranks && !kernel_of(job))
             throw UserError(
-                format("tune: the config of kernel {} is fixed; ranks cannot agree on another",
-                       kernel.definition().name));
+                format("tune: with ranks jobs are kernels: tune {} by itself, on all ranks",
+                       name_of(job)));
+          if (options.ranks && kernel_of(job)->fixed())
+            throw UserError(format("tune: the config of {} is fixed; ranks cannot agree on another",
+                                   name_of(job)));
         }
       },
       [&](const std::exception_ptr& why) {
         for (const TuneJob& job : jobs) {
-          if (!owned(job)) continue;
+          if (!owned(job) || !kernel_of(job)) continue;
           const auto [handle, problem] = problem_of(job);
           runtime::remember_absence(*engine_, handle->problems(), handle->definition(), problem,
                                     options, why);
@@ -234,22 +252,28 @@ std::vector<TuneResult> Runtime::tune(std::span<const TuneJob> jobs,
   if (!options.ranks && !one_budget) {
     runtime::check(options);
     std::vector<TuneResult> results;
-    std::map<std::pair<const detail::HandleCore*, Values>, std::size_t> places;
+    std::map<std::pair<const void*, Values>, std::size_t> places;
     for (const TuneJob& job : jobs) {
-      const detail::HandleCore* const handle = job.kernel.core_.get();
+      const detail::HandleCore* const kernel = kernel_of(job);
+      const void* const what = kernel ? static_cast<const void*>(kernel) : choice_of(job);
+      const KernelDefinition& operation =
+          kernel ? kernel->definition() : choice_of(job)->description().operation;
       const auto [place, first] =
-          places.try_emplace({handle, handle->definition().bucketed(job.problem)}, results.size());
-      results.push_back(first ? job.kernel.tune(job.problem, options) : results[place->second]);
+          places.try_emplace({what, operation.bucketed(job.problem)}, results.size());
+      results.push_back(
+          first ? std::visit([&](const auto& tuned) { return tuned.tune(job.problem, options); },
+                             job.what)
+                : results[place->second]);
     }
     return results;
   }
   if (!options.ranks) {
-    std::vector<runtime::WeightedProblem> weighted;
-    for (std::size_t j = 0; j < jobs.size(); ++j)
-      weighted.push_back({problems[j].handle,
-                          runtime::bucket_to_tune(*problems[j].handle, problems[j].problem),
-                          jobs[j].weight});
-    return runtime::tune_within(*engine_, weighted, options);
+    std::vector<runtime::BudgetJob> all;
+    for (const TuneJob& job : jobs)
+      all.push_back({kernel_of(job) ? problem_of(job).handle : nullptr, choice_of(job), job.problem,
+                     job.weight});
+    runtime::check(options);
+    return runtime::tune_model(*engine_, all, options);
   }
   runtime::Agreed agreed = runtime::tune_together_and_use(*engine_, problems, options, true);
   for (const std::exception_ptr& failure : agreed.failures)

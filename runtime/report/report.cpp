@@ -45,6 +45,17 @@ std::string device_of(const Reported& r) {
   return text;
 }
 
+bool is_choice(const TuneResult& result) {
+  return !result.parameters.empty() && result.parameters[0] == runtime::kAlternative;
+}
+
+/// Which kernel, or which choice.
+std::string text_of_subject(const TuneResult& result) {
+  std::string text = (is_choice(result) ? "choice " : "kernel ") + result.kernel;
+  for (const std::string& type : result.types) text += " " + type;
+  return text;
+}
+
 int rank_of(const Reported& r) { return r.result.agreed ? r.result.agreed->rank : 0; }
 
 bool has_winner(const TuneResult& result) {
@@ -158,14 +169,21 @@ struct Report::Data {
 
   double weight_of(const std::vector<const Reported*>& results) const {
     const TuneResult& first = results.front()->result;
+    // Launches of a choice may be named as those of a kernel of it.
+    const auto names = [&](const Weight& w) {
+      return (w.kernel == first.kernel && w.types == first.types && w.problem == first.problem) ||
+             std::ranges::any_of(first.kernels, [&](const KernelOfChoice& k) {
+               return w.kernel == k.kernel && w.types == k.types && w.problem == k.problem;
+             });
+    };
     double given = 0, weight = 0;  // several problems may be measured as one: they add up
     for (const Weight& w : weights)
-      if (w.kernel == first.kernel && w.types == first.types && w.problem == first.problem)
-        given += w.weight;
+      if (names(w)) given += w.weight;
     if (given > 0) return given;
-    // Other sources and ranks tell of the same launches.
-    std::map<std::pair<std::string, int>, double> sums;
-    for (const Reported* r : results) sums[{r->source, rank_of(*r)}] += r->weight;
+    // Other sources and ranks tell of the same launches, and so do results of a choice's kernels.
+    std::map<std::tuple<std::string, int, std::string>, double> sums;
+    for (const Reported* r : results)
+      sums[{r->source, rank_of(*r), text_of_subject(r->result)}] += r->weight;
     for (const auto& [from, sum] : sums) weight = std::max(weight, sum);
     return weight;
   }
@@ -212,7 +230,7 @@ std::string Report::json() const {
   const std::vector<std::string> devices = devices_of(data_->all);
   std::map<std::string, Roofline> rooflines;
   std::map<std::string, Totals> totals;
-  using Subject = std::tuple<std::string, std::string, std::vector<std::string>,
+  using Subject = std::tuple<std::string, bool, std::string, std::vector<std::string>,
                              std::vector<std::string>, Values>;
   std::map<Subject, std::vector<const Reported*>> problems;
   for (std::size_t i = 0; i < data_->all.size(); ++i) {
@@ -220,16 +238,30 @@ std::string Report::json() const {
     Roofline& roofline = rooflines[devices[i]];
     if (r.roofline && roofline.bytes_per_second == 0) roofline = *r.roofline;
     if (tells_roofline(r.result, roofline)) continue;
-    problems[{devices[i], r.result.kernel, r.result.types, r.result.problem_fields,
-              r.result.problem}]
+    problems[{devices[i], is_choice(r.result), r.result.kernel, r.result.types,
+              r.result.problem_fields, r.result.problem}]
         .push_back(&r);
   }
   // The first of several speaks for the problem: the lowest rank, else the latest.
-  for (auto& [subject, results] : problems) {
+  for (auto& [subject, results] : problems)
     std::stable_sort(results.begin(), results.end(), [](const Reported* a, const Reported* b) {
       const int x = rank_of(*a), y = rank_of(*b);
       return x != y ? x < y : a->written > b->written;
     });
+  // Kernels of a choice are told of beside it: their launches are its launches.
+  std::set<Subject> parts;
+  for (auto& [subject, results] : problems) {
+    const TuneResult& first = results.front()->result;
+    for (const KernelOfChoice& k : first.kernels) {
+      const auto part = problems.find(
+          {std::get<0>(subject), false, k.kernel, k.types, first.problem_fields, k.problem});
+      if (part == problems.end()) continue;
+      results.insert(results.end(), part->second.begin(), part->second.end());
+      parts.insert(part->first);
+    }
+  }
+  for (const Subject& part : parts) problems.erase(part);
+  for (auto& [subject, results] : problems) {
     Totals& total = totals[std::get<0>(subject)];
     total.weighted =
         total.weighted || (has_winner(results.front()->result) && data_->weight_of(results) > 0);

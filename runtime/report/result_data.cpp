@@ -26,8 +26,6 @@ constexpr double kDeviations = 1.96;
 constexpr std::size_t kMostSamples = 128;
 /// Of a compiler's log.
 constexpr std::size_t kMostText = 2000;
-/// What kiln::Choice calls the parameter that names its alternatives.
-constexpr const char* kAlternative = "alternative";
 
 bool measured(const Candidate& c) { return c.status == CandidateStatus::measured; }
 
@@ -209,6 +207,7 @@ json result_data(const Reported& reported, const Roofline* roofline) {
     rejected.push_back({{"reason", r.reason}, {"count", r.count}});
   const std::vector<std::size_t> order = in_order(result);
   json j{{"source", reported.source},
+         {"kernel", result.kernel},
          {"device", result.device},
          {"hardware", hardware},
          {"versions", versions},

@@ -12,6 +12,9 @@
 
 namespace kiln::runtime {
 
+/// What kiln::Choice calls the parameter that names its alternatives.
+inline constexpr const char* kAlternative = "alternative";
+
 /// Where a candidate's time lies, with 95 %: the interval of its samples' location, moved with the
 /// location to `Candidate::seconds`. Nothing where the samples are too few to say.
 std::optional<Interval> interval_of(const Candidate& candidate);

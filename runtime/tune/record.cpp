@@ -375,8 +375,10 @@ TuneResult empty_result(const Tunable& subject, std::span<const std::int64_t> pr
     for (std::size_t i = 0; i < p.names.size(); ++i)
       result.enumerators[p.name].emplace(p.values[i], p.names[i]);
   }
-  if (const detail::FunctionDescription* function = subject.function())
+  if (const detail::FunctionDescription* function = subject.function()) {
     result.left_out = function->left_out;
+    if (function->kernels) result.kernels = function->kernels(problem);
+  }
   result.flops = subject.flops(problem);
   result.bytes = subject.bytes(problem);
   result.norm_permitted = subject.norm_permitted();

@@ -129,6 +129,11 @@ json result_json(const TuneResult& result) {
          {"candidates", std::move(candidates)}};
   for (const LeftOut& one : result.left_out)
     j["left_out"].push_back({{"name", one.name}, {"why", one.why}});
+  for (const KernelOfChoice& one : result.kernels)
+    j["kernels"].push_back({{"alternative", one.alternative},
+                            {"kernel", one.kernel},
+                            {"types", one.types},
+                            {"problem", one.problem}});
   // JSON has no infinity.
   if (std::isfinite(result.flops)) j["flops"] = result.flops;
   if (std::isfinite(result.bytes)) j["bytes"] = result.bytes;
@@ -151,6 +156,9 @@ TuneResult result_from(const json& j, const std::vector<std::string>& problem_fi
   // Kernels have none, nor had the first records of this schema.
   for (const json& one : j.value("left_out", json::array()))
     result.left_out.push_back({one.at("name"), one.at("why")});
+  for (const json& one : j.value("kernels", json::array()))
+    result.kernels.push_back(
+        {one.at("alternative"), one.at("kernel"), one.at("types"), one.at("problem")});
   result.strategy = j.at("strategy");
   result.complete = j.at("complete");
   result.end = enumerator_from(j.at("end"), SearchEnd::stopped).value();

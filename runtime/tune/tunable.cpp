@@ -16,8 +16,7 @@ const std::string& Tunable::name() const noexcept {
 }
 
 const std::vector<std::string>& Tunable::types() const noexcept {
-  static const std::vector<std::string> none;
-  return kernel_ ? kernel_->types : none;
+  return kernel_ ? kernel_->types : function_->types;
 }
 
 const DynamicSpace& Tunable::space() const noexcept {
@@ -84,11 +83,13 @@ std::string Tunable::launch_obstacle(Span config, Span problem, const DeviceLimi
 }
 
 double Tunable::flops(Span problem) const {
-  return kernel_ && kernel_->flops ? kernel_->flops(problem) : 0;
+  const auto& flops = kernel_ ? kernel_->flops : function_->flops;
+  return flops ? flops(problem) : 0;
 }
 
 double Tunable::bytes(Span problem) const {
-  return kernel_ && kernel_->bytes ? kernel_->bytes(problem) : 0;
+  const auto& bytes = kernel_ ? kernel_->bytes : function_->bytes;
+  return bytes ? bytes(problem) : 0;
 }
 
 double Tunable::norm_permitted() const {

@@ -11,8 +11,10 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "gemm_kernel.hpp"
 #include "kiln/choice.hpp"
@@ -45,11 +47,19 @@ CublasltGemm cublaslt_gemm() {
           }};
 }
 
+/// What tells choices of the name `gemm` apart in records.
+template <class T>
+std::vector<std::string> gemm_choice_types(GemmTranspose op) {
+  constexpr const char* kOperations[] = {"nt", "nn", "tn", "tt"};
+  return {device_name<T>(), kOperations[static_cast<int>(op)]};
+}
+
 namespace gemm_detail {
 
 template <class T, GemmTranspose op, class Problem, class... Args>
 Choice<Problem, void(Args...)> with_cublaslt(const Kernel<Gemm, Problem, void(Args...)>& kernel) {
   auto made = choice(kernel, "gemm");
+  made.types = gemm_choice_types<T>(op);
   made.alternatives.insert(made.alternatives.begin(),
                            {.name = "cublaslt", .cublaslt = cublaslt_gemm<T, op, Problem>()});
   return made;

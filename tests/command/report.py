@@ -145,6 +145,28 @@ def check_weights(folder):
     source.write_text(json.dumps(dict(problem(result, "vector_add", 64), types=["float"])))
     data = json.loads(kiln("report", source, "--problems", weights, "--json").stdout)
     assert data["problems"][0]["weight"] == 10, data["problems"][0]["weight"]
+    good = {"kernel": "vector_add", "problem": {"n": 64}}
+    gemm = {"choice": "gemm_nn", "types": "bf16", "problem": {"m": 1, "n": 64, "k": 64}, "weight": 2}
+    weights.write_text(json.dumps([good, gemm]))
+    kiln("report", source, "--problems", weights, "--json")
+    # What is wrong is said with the file and the entry.
+    for entry, *words in (
+            (dict(good, weight=-1), "weight -1"),
+            (dict(good, weight="often"), 'weight "often"'),
+            (dict(good, kernel="vector_ad"), "unknown kernel 'vector_ad'", "vector_add"),
+            (dict(good, types="f8"), "no types 'f8'", "f32"),
+            (dict(good, problem={"m": 1}), "m"),
+            (dict(good, problem={"n": 0.5}), "n=0.5 is not an integer"),
+            (dict(good, wieght=1), "unknown field 'wieght'"),
+            (dict(gemm, choice="gem"), "unknown choice 'gem'", "gemm_nn"),
+            (dict(gemm, kernel="gemm_nn"), "one of `kernel` and `choice`"),
+            ({"problem": {"n": 1}}, "one of `kernel` and `choice`"),
+            (7, "not an object")):
+        weights.write_text(json.dumps([good, good, entry]))
+        said = kiln("report", source, "--problems", weights, "--json", code=USER).stderr
+        assert all(w in said for w in (str(weights), "entry 3: ", *words)), (entry, said)
+    weights.write_text("[")
+    assert str(weights) in kiln("report", source, "--problems", weights, "--json", code=USER).stderr
 
 
 SETTLED = "window.kilnReport && kilnReport.drawing === 0"

@@ -25,6 +25,10 @@ class Runtime;
 
 namespace detail {
 
+class Engine;
+class HandleCore;
+struct ChoiceMade;
+
 /// One alternative: a callable, a kernel or the library's product.
 struct AlternativeDescription {
   using Span = std::span<const std::int64_t>;
@@ -44,6 +48,8 @@ struct AlternativeDescription {
 
 struct ChoiceDescription {
   std::string name;
+  /// Tells choices of one name apart in records: element types, and what else they differ in.
+  std::vector<std::string> types;
   /// What a workload and a reference are, for all alternatives. Its code, if it has any, is one of
   /// them.
   KernelDefinition operation;
@@ -65,6 +71,20 @@ class ChoiceCore {
   virtual std::optional<TuneResult> known(Span problem) = 0;
   virtual ChosenAlternative chosen(Span problem) = 0;
   virtual std::vector<AlternativeInfo> alternatives(Span problem) = 0;
+
+  // For budgets over many problems.
+  virtual const ChoiceDescription& description() const noexcept = 0;
+  virtual const Engine& engine() const noexcept = 0;
+  struct KernelProblem {
+    std::shared_ptr<HandleCore> kernel;
+    Values problem;  ///< bucketed
+  };
+  /// What is tuned by itself before the alternatives meet. @throws what `supports` throws;
+  /// UserError on a kernel that has nothing to do
+  virtual std::vector<KernelProblem> kernels(Span problem) = 0;
+  /// As tune(), without ranks, with kernels as they are in use. Whatever comes of it, launches do
+  /// not tune afterwards. `options` are complete.
+  virtual TuneResult meet(Span problem, const TuneOptions& options) = 0;
 };
 
 std::shared_ptr<ChoiceCore> make_choice_core(const Runtime& runtime, ChoiceDescription description,

@@ -25,17 +25,22 @@ class Engine;
 
 struct FunctionDescription {
   std::string name, version;
+  std::vector<std::string> types;  ///< of a choice; part of its records, but of no key
   DynamicSpace space;
   std::vector<std::string> problem_fields;
   std::function<double(std::span<const std::int64_t>, std::span<const std::int64_t>,
                        const DeviceLimits&)>
       cost;
   std::function<std::string(std::span<const std::int64_t>, std::span<const std::int64_t>)> numerics;
+  /// Of a problem, as a kernel's; empty: not known.
+  std::function<double(std::span<const std::int64_t>)> flops, bytes;
   bool deterministic = false;
   bool changes_state = false, communicates = false, graph_replay = false;
   bool in_a_region = false;  ///< has records of its own: what is best there may not be best alone
   bool of_a_choice = false;  ///< its candidates are those of a choice's alternatives
   std::vector<LeftOut> left_out;  ///< those that have none: told in results, part of no key
+  /// Those that are kernels, for a bucket; likewise. Empty: it is no choice.
+  std::function<std::vector<KernelOfChoice>(std::span<const std::int64_t>)> kernels;
   /// If not empty, exactly these configs are searched.
   std::vector<Values> configs;
   std::vector<KeyField> versions;

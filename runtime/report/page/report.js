@@ -399,7 +399,7 @@ function sideBySide(problem, chosen, choose) {
       element("td", {class: "config"}, result.winner === null ? "–" : configText(result, result.winner)),
       element("td", {class: "number"}, String(c.status.length)),
       element("td", {class: "config"}, ranks.plan_digest ? ranks.plan_digest.slice(0, 16) : ranks.why || "–"),
-      element("td", {class: "config"}, result.source));
+      element("td", {class: "config"}, (!result.alternatives && problem.results[0].alternatives ? `kernel ${result.kernel} by itself: ` : "") + result.source));
   });
   const winners = new Set(problem.results.filter(result => result.winner !== null).map(result => configText(result, result.winner)));
   return element("div", {class: "box scroll"}, element("h3", {}, "Side by side"),

@@ -364,11 +364,6 @@ void problem_values(const kiln::DynamicTuned& add, float* out, float* a, float* 
   add({}, {n}, out, a, b, n);  // a list, Values or a span
 }
 
-void ranks() {
-  kiln::RankOptions options;
-  options.strategy = kiln::RankStrategy::shard;
-}
-
 void recorded(const kiln::TuneResult& result) {
   kiln::RecordedSpace space("gemm.t4.json.gz");
   space.optimum(); space.config(space.best());
@@ -478,6 +473,10 @@ void trace(const AddTuned& tuned, Elementwise problem) {
 }
 
 void tune(kiln::Runtime& runtime, const Add& kernel) {
+  runtime.tuned(kernel).tune(Elementwise{1 << 24}, {.max_seconds = 10});
+}
+
+void tune_result(kiln::Runtime& runtime, const Add& kernel) {
   kiln::TuneResult r = runtime.tuned(kernel).tune(Elementwise{1 << 24});
   r.winner().seconds; r.speedup(); r.candidates[3].reason;
 }

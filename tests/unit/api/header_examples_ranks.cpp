@@ -4,12 +4,18 @@
 #include "kiln/kiln.hpp"
 
 // clang-format off
+#pragma GCC diagnostic ignored "-Wunused-variable"
 struct ExchangeConfig { int threads; };
 KILN_CONFIG(ExchangeConfig, threads)
 struct ExchangeProblem { int n; };
 KILN_PROBLEM(ExchangeProblem, n)
 
 namespace header_examples {
+
+void ranks() {
+  kiln::RankOptions options;
+  options.strategy = kiln::RankStrategy::shard;
+}
 
 void symmetric(kiln::Runtime& runtime, kiln::Stream stream, std::shared_ptr<kiln::Communicator> ranks,
                kiln::Tuned<ExchangeConfig, ExchangeProblem, void(const kiln::Peers*, unsigned)>& exchange,

@@ -1,6 +1,7 @@
 // The gate of a choice, what stays of its record, and the time limit that its kernels share.
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include "choice_fixture.hpp"
 #include "kiln_test.hpp"
@@ -49,6 +50,43 @@ TEST_CASE_METHOD(Twice, "the gate takes a first alternative that is fast enough,
   CHECK(tuned(process.runtime(), twice).chosen({40}).name == "quick");
   CHECK(tuned(process.runtime(), twice, {.gate = {.seconds = 5e-5}}).chosen({40}).name == "quick");
   CHECK(tuned(process.runtime(), twice, {.gate = gate}).chosen({40}).name == "first");
+}
+
+TEST_CASE_METHOD(Twice, "modes that do not tune find what a gate has left on record",
+                 "[choice][gate]") {
+  twice.alternatives.push_back(process.way("quick", 1e-5));
+  twice.workload = typed_doubling().workload;
+  process.of_typed(8).seconds = 1e-4;  // not its default
+  const ChoiceOptions options{.gate = {.seconds = 2e-3}};
+  const TuneResult measured = tuned(process.runtime(), twice, options).tune({40});
+  REQUIRE(measured.candidates.size() == 1);
+  process.options.mode = Mode::untuned;
+  process.calls.clear();
+  const auto f = tuned(process.runtime(), twice, options);
+  const TuneResult found = f.tune({40});
+  CHECK(found.from_store);
+  CHECK(found.winner().config == measured.winner().config);
+  CHECK(found.left_out == measured.left_out);
+  CHECK(f.chosen({40}).name == "template");
+  CHECK(process.calls.empty());
+}
+
+TEST_CASE_METHOD(Twice, "a gate that does not act has the first kernel tuned once",
+                 "[choice][gate]") {
+  twice.alternatives.push_back(process.way("quick", 1e-5));
+  twice.workload = typed_doubling().workload;
+  const auto f = tuned(process.runtime(), twice, {.gate = {.seconds = 1e-6}});
+  f.prepare({40});
+  TuneOptions options{.retune = true};
+  std::size_t tried = 0;  // before the alternatives meet
+  options.progress = [&](const TuneProgress& p) {
+    if (p.kernel == "doubling") ++tried;
+  };
+  f.tune({40}, options);
+  const std::size_t with_gate = std::exchange(tried, 0);
+  tuned(process.runtime(), twice).tune({40}, options);
+  CHECK(with_gate == tried);
+  CHECK(f.chosen({40}).name == "quick");
 }
 
 TEST_CASE_METHOD(Twice, "a gate that does not act leaves no trace", "[choice][gate]") {

@@ -388,7 +388,7 @@ TEST_CASE("what a kernel's functions throw fails its own problems alone", "[runt
   const auto results = runtime.tune(std::vector<TuneJob>{{bad, {50}}, {good, {50}}, {bad, {60}}},
                                     {.max_seconds = 30});
   REQUIRE(results.size() == 3);
-  for (const std::size_t failed : {0, 2})
+  for (const std::size_t failed : {0U, 2U})
     CHECK_THAT(results[failed].failure, Catch::Contains("not derived from std::exception"));
   CHECK(results[1].complete);
 }

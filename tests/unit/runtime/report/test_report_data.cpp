@@ -178,6 +178,55 @@ TEST_CASE("Alternatives of a choice are told apart", "[report]") {
   CHECK(data_of(report_of({some_result()}))["problems"][0]["results"][0]["alternatives"].is_null());
 }
 
+namespace {
+
+/// A choice between the kernel of some_result() and a callable; of elements of `type`.
+TuneResult some_choice(const std::string& type) {
+  TuneResult r = some_result();
+  r.types = {type, "nt"};
+  r.parameters = {"alternative"};
+  r.enumerators = {{"alternative", {{7, "template"}, {9, "mine"}}}};
+  r.candidates = {timed({7}, 2e-3), timed({9}, 1e-3)};
+  r.winner_index = 1;
+  r.kernels = {{"template", "scale", {type}, r.problem}};
+  return r;
+}
+
+}  // namespace
+
+TEST_CASE("A choice counts once, in the place of its kernels", "[report]") {
+  Report report =
+      report_of({some_result(), some_result(16), some_choice("float"), some_choice("half")});
+  SECTION("without weights") {
+    const json all = data_of(report);
+    REQUIRE(all["problems"].size() == 3);  // the kernel's other problem is one of its own
+    std::size_t floats = 0;
+    for (const json& p : all["problems"]) {
+      if (p["types"] != json({"float", "nt"})) continue;
+      ++floats;
+      CHECK(p["winner"] == 1e-3);
+      CHECK(p["default"] == 2e-3);
+      REQUIRE(p["results"].size() == 2);
+      CHECK_FALSE(p["results"][0]["alternatives"].is_null());
+      CHECK(p["results"][1]["alternatives"].is_null());
+      CHECK(p["results"][1]["kernel"] == "scale");
+    }
+    CHECK(floats == 1);
+    CHECK(all["devices"][0]["problems"] == 3);
+    CHECK(all["devices"][0]["winner"].get<double>() == Approx(1e-3 + 1e-3 + 2e-3));
+    CHECK(all["devices"][0]["default"].get<double>() == Approx(2e-3 + 2e-3 + 4e-3));
+  }
+  SECTION("with a weight of the choice or of its kernel") {
+    const bool of_kernel = GENERATE(false, true);
+    const std::vector<std::string> types =
+        of_kernel ? std::vector<std::string>{"float"} : std::vector<std::string>{"float", "nt"};
+    report.weigh("scale", types, some_result().problem, 5);
+    const json all = data_of(report);
+    CHECK(all["devices"][0]["weighted"] == true);
+    CHECK(all["devices"][0]["winner"].get<double>() == Approx(5e-3));
+  }
+}
+
 TEST_CASE("Results of the roofline's kernels are the device's roofline", "[report]") {
   TuneResult copy = some_result(), fma = some_result();
   copy.kernel = "roofline_copy";
