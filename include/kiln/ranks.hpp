@@ -49,7 +49,7 @@ struct RankOptions {
   int leader = 0;
   /// How many of the best candidates of a problem, and the default, are timed once more, and then
   /// chosen from. With `lockstep` they take turns on all ranks, each sample of which is several
-  /// launches in a row. Sharding times each candidate on one rank: of a problem whose candidates
+  /// launches in a row, or one of a kernel whose module has variables. Sharding times each candidate on one rank: of a problem whose candidates
   /// several ranks have, these are then timed on every rank. Else it has no effect. 0: the first
   /// times decide.
   std::uint32_t finalists = 4;

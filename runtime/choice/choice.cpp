@@ -318,6 +318,8 @@ class Core final : public ChoiceCore {
       take(tuned.result);
       if (tuned.ending == runtime::Ending::unusable) return decision;
     }
+    // With an alternative that is lacking just now, the next problem may find something else.
+    if (lacks_something_now(*decision)) return decision;
     return tuner_.decide(bucket, std::move(*decision));
   }
 
@@ -433,6 +435,11 @@ class Core final : public ChoiceCore {
                            choice_.operation.describe_problem(problem), why));
   }
 
+  static bool lacks_something_now(const Decision& decision) {
+    return !decision.by_ranks &&
+           std::ranges::any_of(decision.field.entrances, &runtime::Entrance::passing);
+  }
+
   Launchable launchable(Span problem, const Decision& decision, bool provisional = false) {
     const auto [index, candidate] = decision.field.place(decision.config);
     Contender& contender = *contenders_[index];
@@ -446,9 +453,10 @@ class Core final : public ChoiceCore {
     if (decision.by_ranks && what.kernel && !kernel)
       throw EnvironmentError(
           format("alternative {}: this rank has no config of it to launch", what.name));
-    const auto in_use = std::make_shared<InUse>(
-        contender.ready(problem, candidate, kernel), what.name,
-        decision.field.subject.space.describe(decision.config), provisional);
+    const auto in_use =
+        std::make_shared<InUse>(contender.ready(problem, candidate, kernel), what.name,
+                                decision.field.subject.space.describe(decision.config),
+                                provisional || lacks_something_now(decision));
     if (!what.capturable)
       in_use->call = std::make_shared<const NotCaptured>(
           std::move(in_use->call), *engine_,

@@ -32,6 +32,7 @@ class ChoiceCall {
 struct Entrance {
   std::vector<Values> candidates{};  ///< descriptions, best guess first
   std::string why_not{};             ///< if there are none
+  bool passing = false;              ///< then: the next attempt may find some
   std::string why_not_first{};       ///< if its best guess is not among them
   std::string identity{};            ///< Contender::identity
   /// With ranks, some of which lack this alternative: what they agree on must not contain it.

@@ -23,6 +23,8 @@ using cublaslt::Library;
 /// The alignment of A, B and C in bytes. The heuristic assumes no more, so all pointers with this
 /// alignment can be launched.
 constexpr std::uint32_t kAlignment = 16;
+/// That are kept because their attributes do not restore them: each has 64 bytes and a key.
+constexpr std::size_t kMostAnswers = 4096;
 
 void check_status(cublaslt::Status status, const char* call) {
   if (status != cublaslt::Status::success)
@@ -278,18 +280,20 @@ class Cublaslt final : public Contender {
     if (std::string why = unsupported(problem, device_->info()); !why.empty())
       return {{}, std::move(why)};
     Entrance entrance;
-    std::string why;
-    const auto product = this->product(problem, why);
-    if (!product) return {{}, std::move(why)};
+    Reason reason;
+    const auto product = this->product(problem, reason);
+    if (!product) return {{}, std::move(reason.text), reason.passing};
+    const std::string of = identity(problem);
     device_->within([&] {
       bool first = true;
       for (const auto& found : product->heuristic(gemm().top, gemm().workspace)) {
         // An algorithm without a description could not be read from a record.
         const auto description = product->describe(found);
-        if (description &&
-            (restores(*product, *description) || keep(*product, found, *description))) {
-          if (std::ranges::find(entrance.candidates, *description) == entrance.candidates.end())
-            entrance.candidates.push_back(*description);
+        const bool again = description && std::ranges::find(entrance.candidates, *description) !=
+                                              entrance.candidates.end();
+        if (description && !again &&
+            (restores(*product, *description) || keep(*product, of, found, *description))) {
+          entrance.candidates.push_back(*description);
         } else if (first) {
           entrance.why_not_first =
               format("the first answer of cuBLASLt {} for {} is not tried: {}",
@@ -309,16 +313,18 @@ class Cublaslt final : public Contender {
 
   std::shared_ptr<const ChoiceCall> ready(Span problem, Span candidate,
                                           const std::optional<Values>&) override {
-    std::string why;
-    const auto product = this->product(problem, why);
-    if (!product) throw NotForProblem(format("{}: {}", what().name, why));
+    Reason reason;
+    const auto product = this->product(problem, reason);
+    const std::string why = format("{}: {}", what().name, reason.text);
+    if (!product && reason.passing) throw EnvironmentError(why);
+    if (!product) throw NotForProblem(why);
     std::optional<cublaslt::Algo> algo;
     std::optional<std::size_t> bytes;
     device_->within([&] {
       algo = product->algo(candidate);
       if (algo) bytes = product->check(*algo);
       if (fits(bytes)) return;
-      algo = kept(candidate);
+      algo = kept(identity(problem), candidate);
       if (algo) bytes = product->check(*algo);
     });
     if (!algo || !fits(bytes))
@@ -339,26 +345,37 @@ class Cublaslt final : public Contender {
   }
 
   /// An answer that its public attributes do not restore can be launched all the same, as it is.
-  /// False: it cannot.
-  bool keep(const Product& product, const cublaslt::Algo& answer, const Values& description) {
+  /// False: it cannot. @param of the product's identity: the same attributes may stand for another
+  /// algorithm there
+  bool keep(const Product& product, const std::string& of, const cublaslt::Algo& answer,
+            const Values& description) {
     if (!fits(product.check(answer))) return false;
     const std::lock_guard lock(mutex_);
-    answers_[description] = answer;
+    if (answers_.size() >= kMostAnswers) answers_.clear();  // entering again brings them back
+    answers_.insert_or_assign({description, of}, answer);
     return true;
   }
-  std::optional<cublaslt::Algo> kept(Span description) const {
+  /// The answer for this product, else for another one, as a bucket's is for its problems.
+  std::optional<cublaslt::Algo> kept(const std::string& of, Span description) const {
     const std::lock_guard lock(mutex_);
-    const auto found = answers_.find(Values(description.begin(), description.end()));
-    if (found == answers_.end()) return {};
+    const Values key(description.begin(), description.end());
+    auto found = answers_.find({key, of});
+    if (found == answers_.end()) found = answers_.lower_bound({key, {}});
+    if (found == answers_.end() || found->first.first != key) return {};
     return found->second;
   }
 
+  /// Why there is no product.
+  struct Reason {
+    std::string text{};
+    bool passing = false;
+  };
   /// Null: `why`. @throws EnvironmentError where the library cannot make it just now
-  std::shared_ptr<const Product> product(Span problem, std::string& why) const {
+  std::shared_ptr<const Product> product(Span problem, Reason& why) const {
     if (!session(&why)) return nullptr;
     const MatrixProduct p = gemm().product(problem);
     if (p.m < 1 || p.n < 1 || p.k < 1 || p.batch < 1) {
-      why = "the product is empty";
+      why = {"the product is empty", false};
       return nullptr;
     }
     std::shared_ptr<const Product> made;
@@ -368,7 +385,7 @@ class Cublaslt final : public Contender {
 
   /// Opened when it is first needed; null: `reason` says why there is none. What the library fails
   /// with just now is tried again the next time.
-  const Session* session(std::string* reason = nullptr) const {
+  const Session* session(Reason* reason = nullptr) const {
     const std::lock_guard lock(mutex_);
     std::string passing;
     if (!session_ && lasting_reason_.empty()) {
@@ -384,7 +401,7 @@ class Cublaslt final : public Contender {
         }
       }
     }
-    if (reason) *reason = passing.empty() ? lasting_reason_ : passing;
+    if (reason) *reason = {passing.empty() ? lasting_reason_ : passing, !passing.empty()};
     return session_.get();
   }
 
@@ -393,8 +410,9 @@ class Cublaslt final : public Contender {
   Workspaces& workspaces_;
   mutable std::mutex mutex_;
   mutable std::shared_ptr<const Session> session_;
-  mutable std::string lasting_reason_;        ///< why there will be none
-  std::map<Values, cublaslt::Algo> answers_;  ///< keep(); by description
+  mutable std::string lasting_reason_;  ///< why there will be none
+  /// keep(); by description and product.
+  std::map<std::pair<Values, std::string>, cublaslt::Algo> answers_;
 };
 
 }  // namespace

@@ -214,7 +214,8 @@ void ChildProcess::kill() {
   kill_group();
 }
 
-/// Until the child is reaped, no other group can have its id.
+/// Until the child is reaped, no other group can have its id. A waitpid(-1) of another thread may
+/// come in between, which leaves a moment in which a new group may have it.
 void ChildProcess::kill_group() const {
   if (reap(process_, id_, WNOWAIT).state != Reaped::State::by_others) ::kill(-id_, SIGKILL);
 }

@@ -20,8 +20,8 @@ bool sent_by_others(int signal) noexcept;
 /// 1 is /dev/null, and 2 is a pipe to this process; it inherits no other descriptor, unless it is
 /// given one as its descriptor 3. All its signals have their default actions. It has a process
 /// group of its own, so that Ctrl-C goes to this process alone; what is left of the group when it
-/// ends or is killed, such as its own children, is killed. Its only argument is the id of this
-/// process.
+/// ends or is killed, such as its own children, is killed, unless the program has reaped the child.
+/// Its only argument is the id of this process.
 ///
 /// It is a child of this process: SIGCHLD is sent when it ends, and a waitpid(-1) of the program
 /// may reap it, which does no harm. Not thread-safe. The destructor kills it.

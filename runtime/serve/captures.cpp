@@ -117,10 +117,12 @@ void Captures::launch_refreshable(const std::weak_ptr<detail::TunableHandle>& ha
 }
 
 std::size_t Captures::provisional_nodes() const {
+  std::vector<std::shared_ptr<Captured>> all;  // the last owner of one may let go of its pins
   const std::lock_guard lock(mutex_);
   std::size_t count = 0;
   for (const auto& [_, graph] : graphs_)
-    if (const auto captured = graph.captured.lock()) count += captured->provisional;
+    if (const auto& captured = all.emplace_back(graph.captured.lock()))
+      count += captured->provisional;
   return count;
 }
 

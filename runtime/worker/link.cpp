@@ -142,8 +142,12 @@ void WorkerLink::start() {
   } catch (const BrokenFrame& broken) {
     greeting.obstacle = std::string("its greeting is ") + broken.what();
   }
-  if (greeting.obstacle.empty() && greeting.identity != worker_identity())
+  // Whatever else such a worker says may mean something else.
+  if ((greeting.obstacle.empty() || !greeting.identity.empty()) &&
+      greeting.identity != worker_identity()) {
     greeting.obstacle = options_.executable.string() + " is of another build: " + greeting.identity;
+    greeting.passes = false;
+  }
   if (!greeting.obstacle.empty()) {
     worker_.reset();
     if (greeting.passes) throw EnvironmentError(greeting.obstacle);

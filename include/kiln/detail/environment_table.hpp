@@ -94,7 +94,8 @@ inline constexpr VariableEntry kVariables[] = {
      "`after_fault`", "a runtime is made"},
     {"KILN_CANDIDATE_SECONDS", VariableEntry::Of::kiln,
      "seconds for one verification or sample, in a worker or a callable; in lockstep: all launches",
-     "30, at least 20 times the longest; 300 for the first; in lockstep 20", "a tuning begins"},
+     "30, at least 20 times the longest; 300 for the first; in lockstep 20",
+     "a runtime is made, and a tuning begins"},
     {"KILN_MEASURE", VariableEntry::Of::kiln,
      "how a sample's launches are started while kernels are tuned, where the program does not say: "
      "`graph`, as one graph, or `eager`, one by one, as a program without graphs does",

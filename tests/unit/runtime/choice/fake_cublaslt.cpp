@@ -16,7 +16,7 @@ constexpr std::int32_t kId = 66;
 FakeCublaslt script;
 
 struct Algo {
-  std::uint64_t mark, id, tile, whole, rest[4];
+  std::uint64_t mark, id, tile, whole, variant, rest[3];
 };
 static_assert(sizeof(Algo) == 64);
 struct Result {
@@ -42,7 +42,9 @@ struct Preference {
 
 const FakeAlgorithm* known(const Algo& algo) {
   if (algo.mark != kMark || algo.id != kId) return nullptr;
-  const auto found = std::ranges::find(script.algorithms, algo.tile, &FakeAlgorithm::tile);
+  const auto found = std::ranges::find_if(script.algorithms, [&](const FakeAlgorithm& a) {
+    return a.tile == algo.tile && (!algo.whole || a.variant == algo.variant);
+  });
   return found == script.algorithms.end() || (found->hidden && !algo.whole) ? nullptr : &*found;
 }
 
@@ -136,13 +138,16 @@ int cublasLtMatmulAlgoGetHeuristic(void*, Desc*, Layout*, Layout*, Layout*, Layo
   if (preference->alignment != 16 || preference->reductions != 2) return kInvalid;
   for (const FakeAlgorithm& algorithm : script.algorithms)
     if (*returned < requested && algorithm.workspace <= preference->workspace)
-      results[(*returned)++] =
-          Result{{kMark, kId, algorithm.tile, 1, {}}, algorithm.workspace, kSuccess, 1, {}};
+      results[(*returned)++] = Result{{kMark, kId, algorithm.tile, 1, algorithm.variant, {}},
+                                      algorithm.workspace,
+                                      kSuccess,
+                                      1,
+                                      {}};
   return *returned > 0 ? kSuccess : kNotSupported;
 }
 int cublasLtMatmulAlgoInit(void*, int, int, int, int, int, int, int id, Algo* algo) {
   if (id != kId) return kInvalid;
-  *algo = Algo{kMark, kId, 0, 0, {}};
+  *algo = Algo{kMark, kId, 0, 0, 0, {}};
   return kSuccess;
 }
 int cublasLtMatmulAlgoConfigGetAttribute(const Algo* algo, int attribute, void* value,
@@ -191,6 +196,7 @@ int cublasLtMatmul(void*, Desc* desc, const float* alpha, const float* a, Layout
                  at(b + batch * lb->stride, *lb, desc->transb == 1, l, column);
         d[batch * ld->stride + column * ld->leading + row] = sum;
       }
+  script.launched_variant = algo->variant;
   if (script.on_matmul) script.on_matmul(static_cast<std::uint32_t>(algo->tile));
   return kSuccess;
 }

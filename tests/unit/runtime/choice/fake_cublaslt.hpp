@@ -12,8 +12,9 @@ namespace kiln::test {
 struct FakeAlgorithm {
   std::uint32_t tile = 0;
   std::size_t workspace = 0;
-  bool hidden = false;      ///< its public attributes do not restore it
-  bool unreadable = false;  ///< the library does not tell them
+  bool hidden = false;        ///< its public attributes do not restore it
+  bool unreadable = false;    ///< the library does not tell them
+  std::uint64_t variant = 0;  ///< what is not public
 };
 
 struct FakeCublaslt {
@@ -23,6 +24,7 @@ struct FakeCublaslt {
   std::function<void(std::uint32_t tile)> on_matmul;
   std::size_t largest_preference = 0;  ///< of workspaces, that the heuristic was asked for
   int handles = 0, descriptors = 0;    ///< that live
+  std::uint64_t launched_variant = 0;
 };
 
 /// The library's script: `kiln_fake_cublaslt` in it.

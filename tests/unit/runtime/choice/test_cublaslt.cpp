@@ -108,8 +108,24 @@ TEST_CASE("cuBLASLt that could not be opened just now is opened later", "[choice
   CHECK(f.chosen(kSmall).name == "mine");
   process.fake->create_status = 0;
   CHECK(f.alternatives(kSmall)[0].why_not.empty());
-  f.tune(kSmall);
+  if (GENERATE(true, false))
+    f.tune(kSmall);
+  else
+    f.prepare(kSmall);
   CHECK(f.chosen(kSmall).name == "cublaslt");
+}
+
+TEST_CASE("of two answers with the same attributes the first is the one that is launched",
+          "[choice][cublaslt]") {
+  Directory directory;
+  Multiplier process(directory.path());
+  process.fake->algorithms = {{20, 0, true, false, 1}, {20, 0, true, false, 2}, {15, 0}};
+  process.seconds = {{20, 1e-3}, {15, 1.5e-3}};
+  const auto f = tuned(process.runtime(), process.choice());
+  CHECK(f.tune(kSmall).count(CandidateStatus::measured) == 3);  // with the own way
+  Matrices matrices;
+  matrices.launch(f, kSmall);
+  CHECK(process.fake->launched_variant == 1);
 }
 
 TEST_CASE("an answer that its attributes do not restore is tried and launched as it is",
