@@ -50,7 +50,7 @@ class Registry {
   std::vector<RegisteredChoice> choices_;
 };
 
-/// The kernels and choices shipped with Kiln: `kiln list` names them.
+/// The kernels and choices shipped with Kiln: `kiln list` and `kiln list --choices` name them.
 Registry shipped_kernels();
 
 }  // namespace kiln

@@ -25,6 +25,7 @@ using runtime::ChoiceCall;
 using runtime::ChoiceTuner;
 using runtime::Contender;
 using runtime::Decision;
+using runtime::lacks_something_now;
 using runtime::NotCaptured;
 using runtime::NotForProblem;
 
@@ -116,8 +117,9 @@ class Core final : public ChoiceCore {
     };
     if (result.winner().status == CandidateStatus::measured) {
       take(result);
-    } else if (const auto recall = tuner_.recall(decision.field, bucket)) {
+    } else if (auto recall = tuner_.recall(decision.field, bucket)) {
       take(recall->result);
+      if (recall->same_space) result = std::move(recall->result);
     }
     use(problem, bucket, std::move(decision));
     return result;
@@ -433,11 +435,6 @@ class Core final : public ChoiceCore {
     if (missing) throw MissingError(*missing);
     throw UserError(format("choice {} for {}: no candidate can be used: {}", choice_.name,
                            choice_.operation.describe_problem(problem), why));
-  }
-
-  static bool lacks_something_now(const Decision& decision) {
-    return !decision.by_ranks &&
-           std::ranges::any_of(decision.field.entrances, &runtime::Entrance::passing);
   }
 
   Launchable launchable(Span problem, const Decision& decision, bool provisional = false) {

@@ -152,4 +152,8 @@ Field::Place Field::place(std::span<const std::int64_t> config) const {
   return {i, Values(own.begin(), own.end())};
 }
 
+bool lacks_something_now(const Decision& decision) {
+  return !decision.by_ranks && std::ranges::any_of(decision.field.entrances, &Entrance::passing);
+}
+
 }  // namespace kiln::runtime

@@ -70,4 +70,8 @@ struct Decision {
   KernelConfigs kernels{};
 };
 
+/// Whether an alternative is missing that may take part the next time. Not by ranks: they go by
+/// what they have decided.
+bool lacks_something_now(const Decision& decision);
+
 }  // namespace kiln::runtime

@@ -145,7 +145,7 @@ class Model {
       options.retune = options.retune || has_changed(meeting);
       TuneResult& result = meeting.outcome.result;
       result = meeting.choice->meet(meeting.problem, options);
-      if (!late) return;
+      if (!late || result.winner().status == CandidateStatus::measured) return;
       result.end = SearchEnd::seconds;
       result.candidates[result.winner_index].reason =
           "the shared budget ran out before its alternatives met";

@@ -136,18 +136,8 @@ void WorkerLink::start() {
   ++generation_;
   worker_ = std::make_unique<WorkerProcess>(options_.executable, setup_.pack(), data_.descriptor(),
                                             TimeLimit(start_seconds(), Clock::now()));
-  WorkerGreeting greeting;
-  try {
-    greeting = WorkerGreeting::unpack(worker_->greeting());
-  } catch (const BrokenFrame& broken) {
-    greeting.obstacle = std::string("its greeting is ") + broken.what();
-  }
-  // Whatever else such a worker says may mean something else.
-  if ((greeting.obstacle.empty() || !greeting.identity.empty()) &&
-      greeting.identity != worker_identity()) {
-    greeting.obstacle = options_.executable.string() + " is of another build: " + greeting.identity;
-    greeting.passes = false;
-  }
+  const WorkerGreeting greeting =
+      WorkerGreeting::heard(worker_->greeting(), options_.executable.string());
   if (!greeting.obstacle.empty()) {
     worker_.reset();
     if (greeting.passes) throw EnvironmentError(greeting.obstacle);

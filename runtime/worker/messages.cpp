@@ -168,6 +168,20 @@ WorkerGreeting WorkerGreeting::unpack(std::span<const std::byte> bytes) {
   return greeting;
 }
 
+WorkerGreeting WorkerGreeting::heard(std::span<const std::byte> bytes,
+                                     const std::string& executable) {
+  WorkerGreeting useless;
+  try {
+    WorkerGreeting greeting = unpack(bytes);
+    if (greeting.identity == worker_identity()) return greeting;
+    // Whatever else it says may mean something else.
+    useless.obstacle = executable + " is of another build: " + greeting.identity;
+  } catch (const BrokenFrame& broken) {
+    useless.obstacle = std::string("its greeting is ") + broken.what();
+  }
+  return useless;
+}
+
 void put_trial(FieldWriter& fields, const Trial& trial) {
   if (const auto* called = std::get_if<Implementation>(&trial.code)) {
     fields.integer(1).text(called->name);

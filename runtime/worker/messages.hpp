@@ -82,6 +82,9 @@ struct WorkerGreeting {
   std::vector<std::byte> pack() const;
   /// @throws BrokenFrame
   static WorkerGreeting unpack(std::span<const std::byte> bytes);
+  /// The same of the worker `executable`, where bytes that are no greeting and another build are
+  /// obstacles.
+  static WorkerGreeting heard(std::span<const std::byte> bytes, const std::string& executable);
 };
 
 enum class Ask : std::uint64_t {

@@ -179,6 +179,7 @@ Space<RowConfig, HiddenRows> dynamic_space() {
                 [](const RowConfig& c, const HiddenRows&, const DeviceLimits& d) {
                   const int registers = 28 + c.kept * c.vector * bytes / 4;
                   return c.resident >= c.block && c.resident <= d.max_threads_per_multiprocessor &&
+                         c.resident_blocks() <= d.max_blocks_per_multiprocessor &&
                          registers <= 65536 / c.resident;
                 })
       .checked();

@@ -31,6 +31,9 @@ def main():
         return 77
     assert any(d["id"] == "host" for d in doctor["devices"])
 
+    choices = {c["name"]: c["alternatives"] for c in json.loads(kiln("list", "--choices", "--json"))}
+    assert choices["gemm_strided_nn"] == ["cublaslt", "template"], choices
+    assert kiln("list", "--choices").count("\n") == len(choices)
     names = {k["name"] for k in json.loads(kiln("list", "--json"))}
     gemms = {"gemm" + strided + op for strided in ("", "_strided") for op in ("", "_nn", "_tn", "_tt")}
     gemms |= {"gemm_fp8" + scales + sums for scales in ("", "_rows") for sums in ("", "_fast")}

@@ -82,8 +82,8 @@ class ChoiceCore {
   /// What is tuned by itself before the alternatives meet. @throws what `supports` throws;
   /// UserError on a kernel that has nothing to do
   virtual std::vector<KernelProblem> kernels(Span problem) = 0;
-  /// As tune(), without ranks, with kernels as they are in use. Whatever comes of it, launches do
-  /// not tune afterwards. `options` are complete.
+  /// As tune(), without ranks, with kernels as they are in use. Where nothing is measured, what is
+  /// on record. Whatever comes of it, launches do not tune afterwards. `options` are complete.
   virtual TuneResult meet(Span problem, const TuneOptions& options) = 0;
 };
 

@@ -93,6 +93,23 @@ TEST_CASE("alternatives meet although kernels could use up the budget", "[choice
   CHECK(t.process.device->timings == timings);
 }
 
+TEST_CASE("a choice that a budget did not reach tells what is on record", "[choice][budget]") {
+  Twice t;
+  t.twice.alternatives.push_back(t.process.way("mine", 0.5e-3));
+  tuned(t.process.runtime(), t.twice).tune({50});
+  const Runtime runtime = t.process.runtime();
+  const auto f = tuned(runtime, t.twice);
+  std::stop_source stop;
+  TuneOptions options{.max_seconds = 60};
+  options.stop = stop.get_token();
+  stop.request_stop();
+  const TuneResult result = runtime.tune(std::vector<TuneJob>{{f, {50}}}, options).front();
+  CHECK(result.from_store);
+  CHECK(result.count(CandidateStatus::measured) == 2);
+  CHECK_THAT(result.describe(result.winner()), Catch::Contains("alternative=mine"));
+  CHECK(f.chosen({50}).name == "mine");
+}
+
 TEST_CASE("a choice that a stopped budget did not reach launches its first candidate",
           "[choice][budget]") {
   Twice t;

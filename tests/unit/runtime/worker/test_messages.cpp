@@ -153,6 +153,21 @@ TEST_CASE("a setup is the same at the other end, and its data lie in the memory 
     CHECK_THROWS_AS(WorkerSetup::unpack(std::span(bytes).first(size)), BrokenFrame);
 }
 
+TEST_CASE("a worker of another build is one, whatever else it says", "[runtime][worker]") {
+  const bool passes = GENERATE(false, true);
+  const std::string obstacle = GENERATE("", "no memory");
+  const auto hear = [&](const std::string& identity) {
+    return WorkerGreeting::heard(WorkerGreeting{obstacle, passes, identity, true}.pack(), "it");
+  };
+  for (const char* other : {"", "older"}) {
+    CHECK(hear(other).obstacle == std::string("it is of another build: ") + other);
+    CHECK_FALSE(hear(other).passes);
+  }
+  CHECK(hear(worker_identity()).obstacle == obstacle);
+  CHECK(hear(worker_identity()).passes == passes);
+  CHECK(WorkerGreeting::heard({}, "it").obstacle.starts_with("its greeting is "));
+}
+
 TEST_CASE("a greeting and a verdict are the same at the other end", "[runtime][worker]") {
   const WorkerGreeting greeting =
       WorkerGreeting::unpack(WorkerGreeting{"no device", true, worker_identity(), true}.pack());
