@@ -51,6 +51,7 @@ class Core final : public ChoiceCore {
         tuner_(*engine_, choice_, contenders_, switches_, tuning_options(nullptr).ranks),
         unprepared_(engine_->workshop().telemetry().counters, choice_.name),
         problems_(engine_->workshop().telemetry().counters.problems.of(choice_.name), bound()) {
+    if (!switches_.warning.empty()) engine_->log(LogLevel::warning, switches_.warning);
     for (std::size_t i = 0; i < choice_.alternatives.size(); ++i)
       if (switches_.on[i])
         contenders_.push_back(runtime::make_contender(runtime, choice_.operation,

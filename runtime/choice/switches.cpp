@@ -76,16 +76,21 @@ class Reader {
 
   void apply(const Names& asked) {
     std::vector<bool> named(switches_.on.size()), left_out(switches_.on.size());
-    bool only = false;
+    bool only = false, none = asked.of_all_choices;
     for (const std::string& text : asked.names) {
       const bool minus = text.starts_with('-');
       const std::string name = text.substr(minus);
       if (asked.of_all_choices && !has(name)) continue;
+      none = false;
       only = only || !minus;
       (minus ? left_out : named)[index_of(name, asked.from)] = true;
     }
     for (std::size_t i = 0; i < switches_.on.size(); ++i)
       if (left_out[i] || (only && !named[i])) leave_out(i, format("{} leaves it out", asked.from));
+    if (none)
+      switches_.warning =
+          format("choice {}: {} names none of its alternatives, so all take part: {}", choice_.name,
+                 asked.from, known_names());
   }
 
   void apply_numerics() {
@@ -160,13 +165,16 @@ class Reader {
   }
 
   std::size_t index_of(const std::string& name, const std::string& from) const {
-    std::string known;
-    for (std::size_t i = 0; i < choice_.alternatives.size(); ++i) {
+    for (std::size_t i = 0; i < choice_.alternatives.size(); ++i)
       if (choice_.alternatives[i].name == name) return i;
-      known += (i ? ", " : "") + choice_.alternatives[i].name;
-    }
     throw UserError(format("choice {}: {} names `{}`, which is none of its alternatives: {}",
-                           choice_.name, from, name, known));
+                           choice_.name, from, name, known_names()));
+  }
+  std::string known_names() const {
+    std::string known;
+    for (const auto& alternative : choice_.alternatives)
+      known += (known.empty() ? "" : ", ") + alternative.name;
+    return known;
   }
 
   const detail::ChoiceDescription& choice_;

@@ -15,6 +15,8 @@ struct Switches {
   std::string forced_by;  ///< `KILN_CHOOSE_GEMM`; empty: the options
   /// Where the first candidate takes less, no other alternative is tried; 0: no gate.
   double gate_seconds = 0;
+  /// Set where the variable of all choices names no alternative of this one: it may be misspelt.
+  std::string warning{};
 };
 
 /// @param deterministic only one numerics class is let in

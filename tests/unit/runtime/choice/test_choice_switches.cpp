@@ -129,14 +129,23 @@ TEST_CASE("a name that nothing has, and a set that is empty, are errors that say
 TEST_CASE("the variable of all choices may name what a choice lacks", "[choice][switches]") {
   Directory directory;
   Switched process(directory.path());
+  std::string log;
+  process.options.log = [&](LogLevel level, std::string_view text) {
+    if (level == LogLevel::warning) log += text;
+  };
   {
-    const EnvironmentVariable all("KILN_BACKENDS", "cublaslt");
+    const EnvironmentVariable all("KILN_BACKENDS", "cublastl");
     CHECK(process.chosen() == "quick");
+    CHECK_THAT(log,
+               Catch::Contains("choice twice: KILN_BACKENDS names none of its alternatives, so "
+                               "all take part: template, exact, quick"));
   }
+  log.clear();
   {
     const EnvironmentVariable all("KILN_BACKENDS", "other, exact ,-nothing");
     CHECK(process.chosen() == "exact");
   }
+  CHECK(log.find("KILN_BACKENDS") == std::string::npos);
   const EnvironmentVariable all("KILN_BACKENDS", "other, -quick");
   CHECK(process.chosen() == "exact");
 }
