@@ -7,11 +7,14 @@
 #include <fstream>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include <nlohmann/json.hpp>
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
+#include "kiln/manifest.hpp"
+#include "kiln/precompile.hpp"
 
 namespace kiln::tools {
 
@@ -52,6 +55,26 @@ NamedProblem make_choice(const Registry& registry, const std::string& name,
   named.problem = named.kernel.problem(fields);
   named.choice = std::move(choice);
   return named;
+}
+
+/// Each problem once, with all its launches for its weight.
+std::vector<NamedProblem> problems_of(const Manifest& manifest, const Registry& registry,
+                                      const std::vector<std::string>& only) {
+  std::vector<NamedProblem> problems;
+  std::map<std::tuple<std::string, std::vector<std::string>, Values, std::string>, std::size_t>
+      places;
+  const std::vector<PrecompileJob> jobs = jobs_for(manifest, registry);  // one for each instance
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    const PrecompileJob& job = jobs[i];
+    const KernelDefinition& kernel = job.kernel;
+    if (!only.empty() && std::ranges::find(only, kernel.name) == only.end()) continue;
+    const std::string device = job.targets.front().kind == Target::Kind::cuda ? "cuda" : "host";
+    const auto [place, first] =
+        places.try_emplace({kernel.name, kernel.types, job.problem, device}, problems.size());
+    if (first) problems.push_back({kernel, job.problem, {device}, 0, {}});
+    problems[place->second].weight += static_cast<double>(manifest.wanted[i].launches);
+  }
+  return problems;
 }
 
 /// A misspelt field would be taken for one that was left out.
@@ -126,7 +149,12 @@ std::vector<NamedProblem> read_problems(const std::string& file, const Registry&
     return UserError(format("--problems: {}: {}{}", file, place, what));
   };
   try {
-    for (const json& item : json::parse(in)) {
+    const json document = json::parse(in);
+    if (document.is_object()) {
+      problems = problems_of(Manifest::read(file), registry, only);
+      for (const NamedProblem& problem : problems) seen.insert(problem.kernel.name);
+    }
+    for (const json& item : document.is_object() ? json::array() : document) {
       ++entry;
       check(item);
       const bool is_choice = item.contains("choice");

@@ -5,6 +5,7 @@
 //                      "devices": ["host", "cuda"], "weight": 32}, ...]
 //   "choice" in the place of "kernel" names a registered choice
 //   types, devices and weight (how often it is launched) may be left out
+//   --problems FILE: a manifest (kiln/manifest.hpp), whose launches are weights
 #pragma once
 
 #include <cstdint>

@@ -2,9 +2,9 @@
 //
 //   {"format": "kiln manifest", "version": 1, "wanted": [
 //     {"kernel": "gemm", "types": ["float"], "target": "sm_90a",
-//      "problem": {"m": 64, "n": 512, "k": 1024}, "config": {"block_m": 128, ...}}]}
+//      "problem": {"m": 64, "n": 512, "k": 1024}, "config": {"block_m": 128, ...}, "launches": 7}]}
 //
-// `config` is absent where the problem has no tuning record: then every config that the space
+// `launches` is absent where they were not counted. `config` is absent where the problem has no tuning record: then every config that the space
 // allows for it is meant. `types` are spelled as the kernel's source does.
 #pragma once
 
@@ -25,6 +25,9 @@ struct WantedInstance {
   std::string target;  ///< `sm_90a`, `x86-64-v3`
   std::map<std::string, std::int64_t> problem;
   std::map<std::string, std::int64_t> config;
+  /// That found the problem unprepared, on a sealed runtime: the weight of a TuneJob, for example.
+  /// 0: not counted.
+  std::uint64_t launches = 0;
 
   bool operator==(const WantedInstance&) const = default;
 };

@@ -52,6 +52,10 @@ WantedInstance instance_from(const json& item) {
   }
   wanted.problem = integers(item.value("problem", json()), "problem");
   if (item.contains("config")) wanted.config = integers(item["config"], "config");
+  if (const auto launches = item.find("launches"); launches != item.end()) {
+    if (!launches->is_number_unsigned()) throw UserError("`launches` is no number of launches");
+    wanted.launches = *launches;
+  }
   return wanted;
 }
 
@@ -90,6 +94,7 @@ void Manifest::write(const std::filesystem::path& file) const {
     json item{
         {"kernel", w.kernel}, {"types", w.types}, {"target", w.target}, {"problem", w.problem}};
     if (!w.config.empty()) item["config"] = w.config;
+    if (w.launches > 0) item["launches"] = w.launches;
     list.push_back(std::move(item));
   }
   const json document{{"format", kFormat}, {"version", kVersion}, {"wanted", list}};

@@ -20,8 +20,8 @@ using detail::Ready;
 
 Provisions::~Provisions() {
   try {
-    for (const Values& problem : launched_unprepared())
-      if (!engine_.wanted().note(kernel_, problem, {}))
+    for (const auto& [problem, launches] : launched_unprepared())
+      if (!engine_.wanted().note(kernel_, problem, {}, launches))
         ++engine_.workshop().telemetry().counters.wanted_cut;
   } catch (const std::exception&) {  // no memory: the list is shorter
   }
@@ -219,10 +219,10 @@ Ready Provisions::unprepared(std::span<const std::int64_t> problem, OnUnprepared
       engine_.wanted().instance(kernel_, problem, {}));
 }
 
-std::vector<Values> Provisions::launched_unprepared() const {
-  std::vector<Values> problems;
+std::map<Values, std::uint64_t> Provisions::launched_unprepared() const {
+  std::map<Values, std::uint64_t> problems;
   if (const ProblemNotes* notes = notes_) problems = notes->all();
-  std::erase_if(problems, [&](const Values& problem) { return problems_.find(problem); });
+  std::erase_if(problems, [&](const auto& noted) { return problems_.find(noted.first); });
   return problems;
 }
 

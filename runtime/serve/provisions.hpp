@@ -3,6 +3,8 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -104,8 +106,8 @@ class Provisions {
   /// unless it warns or throws. @pre seal() was called
   /// @throws UnpreparedError
   detail::Ready unprepared(std::span<const std::int64_t> problem, OnUnprepared what);
-  /// Problems that were launched unprepared and are still not in use.
-  std::vector<Values> launched_unprepared() const;
+  /// Problems that were launched unprepared and are still not in use, and how often.
+  std::map<Values, std::uint64_t> launched_unprepared() const;
 
  private:
   std::vector<detail::Ready> loaded() const;

@@ -122,7 +122,8 @@ ProblemNotes::ProblemNotes(std::size_t fields, std::atomic<std::uint64_t>* no_ro
     : fields_(fields),
       no_room_(no_room),
       slots_(std::make_unique<std::atomic<Slot>[]>(kSlots)),
-      values_(std::make_unique<std::int64_t[]>(std::max<std::size_t>(1, kSlots * fields))) {}
+      values_(std::make_unique<std::int64_t[]>(std::max<std::size_t>(1, kSlots * fields))),
+      times_(std::make_unique<std::atomic<std::uint64_t>[]>(kSlots)) {}
 
 bool ProblemNotes::add(std::span<const std::int64_t> problem) noexcept {
   // At least half of the slots stay empty, so this ends.
@@ -137,6 +138,7 @@ bool ProblemNotes::add(std::span<const std::int64_t> problem) noexcept {
       }
       if (slots_[i].compare_exchange_strong(seen, Slot::being_written, std::memory_order_acquire)) {
         std::ranges::copy(problem, values(i).begin());
+        times_[i].store(1, std::memory_order_relaxed);
         slots_[i].store(Slot::full, std::memory_order_release);
         return true;
       }
@@ -146,16 +148,19 @@ bool ProblemNotes::add(std::span<const std::int64_t> problem) noexcept {
     constexpr int kLooks = 1000;
     for (int looks = 0; seen == Slot::being_written && looks < kLooks; ++looks)
       seen = slots_[i].load(std::memory_order_acquire);
-    if (seen == Slot::full && std::ranges::equal(values(i), problem)) return false;
+    if (seen == Slot::full && std::ranges::equal(values(i), problem)) {
+      times_[i].fetch_add(1, std::memory_order_relaxed);
+      return false;
+    }
   }
 }
 
-std::vector<Values> ProblemNotes::all() const {
-  std::set<Values> found;
+std::map<Values, std::uint64_t> ProblemNotes::all() const {
+  std::map<Values, std::uint64_t> found;
   for (std::size_t i = 0; i < kSlots; ++i)
     if (slots_[i].load(std::memory_order_acquire) == Slot::full)
-      found.emplace(values(i).begin(), values(i).end());
-  return {found.begin(), found.end()};
+      found[{values(i).begin(), values(i).end()}] += times_[i].load(std::memory_order_relaxed);
+  return found;
 }
 
 }  // namespace kiln::runtime

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -76,8 +77,9 @@ class Reserve {
   std::set<Values> distrusted_;
 };
 
-/// A bounded set of problems. Adding takes no lock and allocates nothing. Two threads that add the
-/// same problem at the same time may both be told that it is new.
+/// A bounded set of problems, which counts how often each was added. Adding takes no lock and
+/// allocates nothing. Two threads that add the same problem at the same time may both be told that
+/// it is new.
 class ProblemNotes {
  public:
   static constexpr std::size_t kMost = 1024;
@@ -86,7 +88,8 @@ class ProblemNotes {
   explicit ProblemNotes(std::size_t fields, std::atomic<std::uint64_t>* no_room = nullptr);
   /// Whether it is new. One that finds no place is not.
   bool add(std::span<const std::int64_t> problem) noexcept;
-  std::vector<Values> all() const;  ///< each once, sorted
+  /// How often, by problem.
+  std::map<Values, std::uint64_t> all() const;
 
  private:
   enum class Slot : std::uint8_t { empty, being_written, full };
@@ -100,6 +103,7 @@ class ProblemNotes {
   std::atomic<std::uint64_t>* const no_room_;
   std::unique_ptr<std::atomic<Slot>[]> slots_;
   std::unique_ptr<std::int64_t[]> values_;
+  std::unique_ptr<std::atomic<std::uint64_t>[]> times_;  ///< by slot
   std::atomic<std::size_t> count_{0};
 };
 

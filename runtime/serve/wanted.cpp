@@ -1,6 +1,6 @@
 #include "runtime/serve/wanted.hpp"
 
-#include <algorithm>
+#include <cstddef>
 #include <exception>
 #include <map>
 #include <tuple>
@@ -48,12 +48,17 @@ WantedInstance Wanted::instance(const KernelDefinition& kernel,
 }
 
 bool Wanted::note(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-                  std::span<const std::int64_t> config) {
+                  std::span<const std::int64_t> config, std::uint64_t launches) {
   WantedInstance wanted = instance(kernel, problem, config);
   const std::lock_guard lock(mutex_);
-  if (std::find(noted_.begin(), noted_.end(), wanted) != noted_.end()) return true;
+  for (WantedInstance& noted : noted_)
+    if (same_instance(noted, wanted)) {
+      noted.launches += launches;
+      return true;
+    }
   if (config.empty() && noted_.size() >= kMostUnprepared) return false;
   noted_.push_back(std::move(wanted));
+  noted_.back().launches = launches;
   return true;
 }
 
@@ -77,13 +82,17 @@ Manifest Wanted::all(const Serving& serving) const {
   const auto problem_of = [](const WantedInstance& w) {
     return std::tie(w.kernel, w.types, w.problem);
   };
-  std::set<std::tuple<std::string, std::vector<std::string>, std::map<std::string, std::int64_t>>>
-      listed;
-  for (const WantedInstance& w : manifest.wanted) listed.insert(problem_of(w));
+  std::map<std::tuple<std::string, std::vector<std::string>, std::map<std::string, std::int64_t>>,
+           std::size_t>
+      listed;  // places
+  for (std::size_t i = 0; i < manifest.wanted.size(); ++i)
+    listed.try_emplace(problem_of(manifest.wanted[i]), i);
   for (const auto& handle : serving.handles())
-    for (const Values& problem : handle->provisions().launched_unprepared()) {
+    for (const auto& [problem, launches] : handle->provisions().launched_unprepared()) {
       WantedInstance wanted = instance(handle->definition(), problem, {});
-      if (listed.insert(problem_of(wanted)).second) manifest.wanted.push_back(std::move(wanted));
+      const auto [place, first] = listed.try_emplace(problem_of(wanted), manifest.wanted.size());
+      if (first) manifest.wanted.push_back(std::move(wanted));
+      manifest.wanted[place->second].launches += launches;
     }
   return manifest;
 }

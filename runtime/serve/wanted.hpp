@@ -31,9 +31,9 @@ class Wanted {
   Wanted& operator=(const Wanted&) = delete;
 
   /// Notes that an instance is missing, whatever runs in its place; without a config, that a
-  /// problem was not prepared. False: there is no room for it.
+  /// problem was not prepared, and how often it was launched. False: there is no room for it.
   bool note(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-            std::span<const std::int64_t> config);
+            std::span<const std::int64_t> config, std::uint64_t launches = 0);
   /// As note() notes it.
   WantedInstance instance(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                           std::span<const std::int64_t> config) const;

@@ -1,7 +1,8 @@
 #include "runtime/serve/wanted_file.hpp"
 
 #include <chrono>
-#include <set>
+#include <cstddef>
+#include <map>
 #include <thread>
 #include <tuple>
 
@@ -42,6 +43,10 @@ auto order(const WantedInstance& w) {
 
 }  // namespace
 
+bool same_instance(const WantedInstance& a, const WantedInstance& b) {
+  return order(a) == order(b);
+}
+
 void add_to_manifest(const std::filesystem::path& file, const Manifest& wanted) {
   const FolderLock lock(file.has_parent_path() ? file.parent_path() : ".");
   Manifest all;
@@ -49,11 +54,18 @@ void add_to_manifest(const std::filesystem::path& file, const Manifest& wanted) 
   const auto before = [](const WantedInstance& a, const WantedInstance& b) {
     return order(a) < order(b);
   };
-  std::set<WantedInstance, decltype(before)> known(all.wanted.begin(), all.wanted.end());
-  const std::size_t had = all.wanted.size();
-  for (const WantedInstance& instance : wanted.wanted)
-    if (known.insert(instance).second) all.wanted.push_back(instance);
-  if (all.wanted.size() > had) all.write(file);
+  std::map<WantedInstance, std::size_t, decltype(before)> places;
+  for (std::size_t i = 0; i < all.wanted.size(); ++i) places.try_emplace(all.wanted[i], i);
+  bool changed = false;
+  for (const WantedInstance& instance : wanted.wanted) {
+    const auto [place, first] = places.try_emplace(instance, all.wanted.size());
+    if (first)
+      all.wanted.push_back(instance);
+    else
+      all.wanted[place->second].launches += instance.launches;
+    changed = changed || first || instance.launches > 0;
+  }
+  if (changed) all.write(file);
 }
 
 }  // namespace kiln::runtime

@@ -7,7 +7,11 @@
 
 namespace kiln::runtime {
 
-/// Adds what the file does not have yet; makes the file if there is none. Processes that do this at
+/// But for how often it was launched.
+bool same_instance(const WantedInstance& a, const WantedInstance& b);
+
+/// Adds what the file does not have yet, and launches to those of what it has; makes the file if
+/// there is none. Processes that do this at
 /// the same time do not lose each other's instances, as long as the file system has locks.
 /// @throws UserError when the file is there and is no manifest: it is left as it is;
 /// EnvironmentError when it cannot be written

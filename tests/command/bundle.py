@@ -296,6 +296,10 @@ def check_prepare(folder):
     write([entry, dict(entry, target="sm_80"), dict(entry, types=["quaternion"])])
     text = run(*prepare, "--require-complete", code=INCOMPLETE).stdout
     assert "the entry is for sm_80" in text and "no handle of kernel vector_add<quaternion>" in text, text
+    write([dict(entry, launches=3), dict(entry, problem={"n": 8192}), dict(entry, launches=2, config={"block": 128, "items": 4}),
+           dict(entry, target="sm_90a", launches=9)])
+    told = answer(KILN, "tune", "--problems", wanted, "--device", "host", "--cache-dir", store, "--max-seconds", 5)
+    assert {r["asked"]["n"]: r.get("weight", 0) for r in told["results"]} == {4096: 5, 8192: 0}, told
     write([])
     assert answer(*prepare, "--require-complete")["complete"]
     refused(["none.json"], KILN, "prepare", "--manifest", folder / "none.json")

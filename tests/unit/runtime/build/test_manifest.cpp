@@ -32,6 +32,7 @@ TEST_CASE("a manifest reads back as it was written", "[runtime][manifest]") {
   manifest.wanted.push_back(
       {"gemm", {"float", "int"}, "sm_90a", {{"m", 1}, {"n", -5}}, {{"a", 2}}});
   manifest.wanted.push_back({"k", {}, "x86-64-v3", {{"n", std::int64_t{1} << 62}}, {}});
+  manifest.wanted.push_back({"k", {}, "x86-64-v3", {{"n", 1}}, {}, std::uint64_t{1} << 63});
   manifest.write(file);
   CHECK(Manifest::read(file).wanted == manifest.wanted);
   const std::string text = read_text(file);

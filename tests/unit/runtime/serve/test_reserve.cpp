@@ -1,5 +1,7 @@
 // What a sealed handle serves from, and its notes, by themselves.
 #include <atomic>
+#include <cstdint>
+#include <map>
 #include <thread>
 #include <vector>
 
@@ -23,7 +25,7 @@ TEST_CASE("notes keep each problem once, up to a bound, from any number of threa
   CHECK(notes.add(other));
   const std::size_t allocated = allocations() - before;
   CHECK(allocated == 0);
-  CHECK(notes.all() == std::vector<Values>{{1, 2}, {2, 1}});
+  CHECK(notes.all() == std::map<Values, std::uint64_t>{{{1, 2}, 2}, {{2, 1}, 1}});
 
   std::atomic<std::size_t> fresh{2};
   {
@@ -36,7 +38,11 @@ TEST_CASE("notes keep each problem once, up to a bound, from any number of threa
         }
       });
   }
-  CHECK(notes.all().size() == 2 + 900);
+  const auto noted = notes.all();
+  CHECK(noted.size() == 2 + 900);
+  std::uint64_t times = 0;
+  for (const auto& [_, of_one] : noted) times += of_one;
+  CHECK(times == 3 + 4 * 600);
   CHECK(fresh >= 2 + 900);  // two threads may both be told that it is new
   for (std::int64_t i = 0; i < 3000; ++i) {
     const std::int64_t values[] = {i, 8};
@@ -48,7 +54,7 @@ TEST_CASE("notes keep each problem once, up to a bound, from any number of threa
   ProblemNotes none(0);
   CHECK(none.add({}));
   CHECK_FALSE(none.add({}));
-  CHECK(none.all() == std::vector<Values>{{}});
+  CHECK(none.all() == std::map<Values, std::uint64_t>{{{}, 2}});
 }
 
 TEST_CASE("a reserve takes the default first, then the config with most problems",

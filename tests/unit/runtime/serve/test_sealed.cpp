@@ -224,14 +224,16 @@ TEST_CASE("what is wanted outlives the handle, and is bounded", "[runtime][seal]
   Directory directory;
   Process process(directory.path());
   const Runtime runtime = process.runtime();
+  std::vector<WantedInstance> launched{wanted(60), wanted(70)};
+  launched[0].launches = 2, launched[1].launches = 1;
   {
     const auto handle = runtime.tuned(doubling());
     CHECK(runtime.prepare(problems({50}), {.work = PrepareWork::compile}).complete());
     runtime.seal();
     for (const int n : {60, 70, 60}) CHECK(launch(handle, n));
-    CHECK(runtime.wanted().wanted == std::vector{wanted(60), wanted(70)});
+    CHECK(runtime.wanted().wanted == launched);
   }
-  CHECK(runtime.wanted().wanted == std::vector{wanted(60), wanted(70)});
+  CHECK(runtime.wanted().wanted == launched);
   CHECK(runtime.metrics().wanted_cut_total == 0);
   const auto handle = runtime.tuned(doubling());
   CHECK(runtime.prepare(problems({60}), {.work = PrepareWork::compile}).complete());

@@ -219,10 +219,16 @@ TEST_CASE("writers of one manifest lose nothing", "[runtime][variables][threads]
     for (int w = 0; w < kWriters; ++w)
       writers.emplace_back([&, w] {
         for (int i = 0; i < kEach; ++i)
-          runtime::add_to_manifest(file, {{{"k", {}, "sm_90a", {{"n", w * kEach + i}}, {}}}});
+          runtime::add_to_manifest(
+              file, {{{"k", {}, "sm_90a", {{"n", w * kEach + i}}, {}},
+                      {"launched", {}, "sm_90a", {{"n", 7}}, {}, static_cast<std::uint64_t>(i)}}});
       });
   }
-  CHECK(Manifest::read(file).wanted.size() == kWriters * kEach);
+  const Manifest manifest = Manifest::read(file);
+  CHECK(manifest.wanted.size() == kWriters * kEach + 1);
+  std::uint64_t launches = 0;
+  for (const WantedInstance& one : manifest.wanted) launches += one.launches;
+  CHECK(launches == kWriters * kEach * (kEach - 1) / 2);
 }
 
 TEST_CASE("messages go where variables say, if the program does not", "[runtime][variables]") {
