@@ -289,6 +289,10 @@ void KernelLoader::use_workspace(Stream stream, void* memory, const WorkspaceSiz
   named([&] { workspaces_.use(stream, memory, size); });
 }
 
+void KernelLoader::release_workspace(Stream stream) {
+  named([&] { workspaces_.release(stream); });
+}
+
 std::size_t KernelLoader::clear_semaphores(const Launchable& ready, Stream stream) {
   return ready.loader ? loader_of(ready).workspaces_.clear_semaphores(stream) : 0;
 }

@@ -137,6 +137,8 @@ class HandleCore : public TunableHandle {
   virtual void reserve_workspace(Stream stream, const WorkspaceSize& size) const = 0;
   /// As Tuned::use_workspace.
   virtual void use_workspace(Stream stream, void* memory, const WorkspaceSize& size) const = 0;
+  /// As Tuned::release_workspace.
+  virtual void release_workspace(Stream stream) const = 0;
   /// What launch rules are given.
   virtual const DeviceLimits& limits() const noexcept = 0;
   /// A global variable of a kernel of this handle's. @throws UserError when there is none
