@@ -35,9 +35,10 @@ struct Launchable {
   const void* loaded = nullptr;
   std::shared_ptr<const void> owner;  ///< keeps both alive
   bool provisional = false;           ///< something better is looked for behind the launches
-  /// Turns the caller's arguments into those of the entries, for a config with tensor maps, a
-  /// workspace or steps.
-  void* loader = nullptr;
+  void* loader = nullptr;             ///< of a kernel
+  /// The config has tensor maps, a workspace or steps: the loader turns the caller's arguments into
+  /// those of the entries.
+  bool whole = false;
   void (*start)(const Launchable&, const Launch&, std::span<const std::int64_t> problem, Stream,
                 void** args) = nullptr;
 
