@@ -8,9 +8,9 @@
 //
 // Handles are values, safe to launch from several threads. A launch of a known problem takes no
 // lock and allocates nothing, with two exceptions: a kernel with a workspace and steps holds a lock
-// of its stream while its launches are enqueued, and one with tensor maps (or more than 8 steps)
-// makes these anew for each launch that does not go through `at`. On a CUDA device it is
-// asynchronous on the stream; on the host it has finished.
+// of its stream while its launches are enqueued, and launches that do not go through `at` make more
+// than 8 steps anew, and tensor maps where the exact problem is none of a config's last ones (about
+// a hundred). On a CUDA device it is asynchronous on the stream; on the host it has finished.
 #pragma once
 
 #include <cstddef>

@@ -12,6 +12,7 @@
 #include "runtime/device/resource_check.hpp"
 #include "runtime/device/spare_memory.hpp"
 #include "runtime/serve/access.hpp"
+#include "runtime/serve/problem_arguments.hpp"
 
 namespace kiln::runtime {
 
@@ -106,16 +107,34 @@ void launch_whole(const Launchable& ready, const EntryArguments& arguments,
   });
 }
 
-/// Finds out everything for this launch alone; a Bound keeps what it has found out.
+/// What keeps a whole kernel loaded.
+struct WholeKernel {
+  std::shared_ptr<const Module> kernel;
+  ProblemArguments known;
+};
+
+/// Calls `use` with what the entries take for this problem.
+template <class F>
+void with_arguments(const Launchable& ready, std::span<const std::int64_t> problem, const F& use) {
+  KernelLoader& loader = loader_of(ready);
+  // Without maps there is nothing to keep.
+  if (!ready.known) return use(loader.entry_arguments(ready, problem));
+  auto& known = *static_cast<ProblemArguments*>(ready.known);
+  detail::ReadSection section;
+  if (const EntryArguments* const found = known.find(problem, section)) return use(*found);
+  use(*known.keep(problem, loader.entry_arguments(ready, problem)));
+}
+
+/// Plans its workspace and steps for this launch alone; a Bound keeps what it has found out.
 void start_whole(const Launchable& ready, const Launch& launch,
                  std::span<const std::int64_t> problem, Stream stream, void** args) {
   check_fits(ready, launch, problem);
-  KernelLoader& loader = loader_of(ready);
-  const EntryArguments arguments = loader.entry_arguments(ready, problem);
-  const auto size = detail::planned_workspace(loader.definition(), ready.config, problem,
+  const auto size = detail::planned_workspace(loader_of(ready).definition(), ready.config, problem,
                                               device_of(ready).info().limits);
-  with_steps(ready, problem, [&](std::span<const Launch> steps) {
-    launch_whole(ready, arguments, size, launch, steps, stream, args);
+  with_arguments(ready, problem, [&](const EntryArguments& arguments) {
+    with_steps(ready, problem, [&](std::span<const Launch> steps) {
+      launch_whole(ready, arguments, size, launch, steps, stream, args);
+    });
   });
 }
 
@@ -267,8 +286,14 @@ Launchable KernelLoader::launchable(std::span<const std::int64_t> problem,
   ready.config.assign(config.begin(), config.end());
   ready.device = engine_->device().get();
   ready.loaded = kernel.get();
-  ready.owner = std::move(kernel);
   ready.start = ready.whole ? start_whole : start;
+  if (has_maps(definition_, config)) {
+    const auto owner = std::make_shared<WholeKernel>(std::move(kernel));
+    ready.known = &owner->known;
+    ready.owner = owner;
+  } else {
+    ready.owner = std::move(kernel);
+  }
   return ready;
 }
 

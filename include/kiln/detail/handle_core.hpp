@@ -39,6 +39,7 @@ struct Launchable {
   /// The config has tensor maps, a workspace or steps: the loader turns the caller's arguments into
   /// those of the entries.
   bool whole = false;
+  void* known = nullptr;  ///< with tensor maps: what was encoded, by exact problem; `owner` has it
   void (*start)(const Launchable&, const Launch&, std::span<const std::int64_t> problem, Stream,
                 void** args) = nullptr;
 
