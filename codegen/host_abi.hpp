@@ -66,7 +66,7 @@ enum class HostService : std::uint32_t {
   cluster_arrive = 8,
   bulk_copy = 9,  ///< `p` is a HostBulkCopy
   bulk_commit = 10,
-  bulk_wait = 11,      ///< until at most `x` groups of this thread are under way
+  bulk_wait = 11,  ///< until at most `x` groups of this thread are under way; with kOnlyRead, read
   warpgroup_mma = 12,  ///< `p` is a HostWarpgroupMma
   warpgroup_commit = 13,
 };
@@ -79,7 +79,11 @@ enum class HostBulkKind : std::uint32_t {
   add = 3,          ///< as store, combined with what is there
   minimum = 4,
   maximum = 5,
+  prefetch = 6,  ///< nothing moves: the map and how many coordinates there are is checked
 };
+
+/// Of `x` of bulk_wait: until the groups have read shared memory, not until others see the results.
+inline constexpr std::uint64_t kOnlyRead = std::uint64_t{1} << 32;
 
 /// An asynchronous copy. With a tensor map it moves a box, without one `bytes` bytes.
 struct HostBulkCopy {
@@ -90,9 +94,9 @@ struct HostBulkCopy {
   std::int32_t at[5];  ///< of a box: its first element by dimension, the innermost one first
   HostBulkKind kind;
   std::uint32_t bytes;
-  std::uint32_t type;       ///< of elements that are combined without a map: HostElement
-  std::uint32_t multicast;  ///< blocks of the cluster that receive it, as bits; 0: no multicast
-  std::uint32_t reserved;
+  std::uint32_t type;         ///< of elements that are combined without a map: HostElement
+  std::uint32_t multicast;    ///< blocks of the cluster that receive it, as bits; 0: no multicast
+  std::uint32_t coordinates;  ///< how many of `at` the kernel has named; 0: not said
 };
 
 static_assert(sizeof(HostBulkCopy) == 72);

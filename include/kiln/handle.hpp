@@ -8,9 +8,9 @@
 //
 // Handles are values, safe to launch from several threads. A launch of a known problem takes no
 // lock and allocates nothing, with two exceptions: a kernel with a workspace and steps holds a lock
-// of its stream while its launches are enqueued, and one with tensor maps (or more than 8 steps)
-// makes these anew for each launch that does not go through `at`. On a CUDA device it is
-// asynchronous on the stream; on the host it has finished.
+// of its stream while its launches are enqueued, and launches that do not go through `at` make more
+// than 8 steps anew, and tensor maps where the exact problem is none of a config's last ones (about
+// a hundred). On a CUDA device it is asynchronous on the stream; on the host it has finished.
 #pragma once
 
 #include <cstddef>
@@ -113,6 +113,8 @@ class Tuned<Config, Problem, void(Args...)> {
   void use_workspace(Stream stream, void* memory, const WorkspaceSize& size) const {
     core_->use_workspace(stream, memory, size);
   }
+  /// As DynamicTuned::release_workspace.
+  void release_workspace(Stream stream) const { core_->release_workspace(stream); }
 
  private:
   friend Region;
@@ -216,6 +218,14 @@ class DynamicTuned {
   /// CaptureError while the stream is being captured, EnvironmentError when the device cannot zero
   /// the semaphores
   void use_workspace(Stream stream, void* memory, const WorkspaceSize& size) const;
+  /// Frees the workspace that launches of this handle on this stream have had; a program calls it
+  /// before it destroys the stream, or before a thread ends that launched on a stream of its own
+  /// (CU_STREAM_PER_THREAD). Waits for the stream. Memory that the program has supplied is its own
+  /// again. Until it returns nothing else is launched on the stream, and graphs that have captured
+  /// launches on it must not be launched any more, unless Runtime::retain keeps what they use. A
+  /// later launch gets a new workspace. On the host device, a thread that begins takes over the
+  /// workspaces of one that has ended. @throws CaptureError while the stream is being captured
+  void release_workspace(Stream stream) const;
 
  private:
   friend Region;

@@ -133,6 +133,11 @@ std::string resource_obstacle(std::span<const codegen::ResourceUsage> entries,
   return {};
 }
 
+std::string loaded_obstacle(const codegen::ResourceUsage& usage, const Launch& g,
+                            const DeviceLimits& limits) {
+  return g.cooperative ? resource_obstacle(usage, g, limits) : launch_obstacle(g, limits);
+}
+
 std::vector<codegen::ResourceUsage> resources_of_entries(const codegen::Binary& binary) {
   std::vector<codegen::ResourceUsage> entries{binary.resources};
   for (const codegen::BinaryEntry& step : binary.steps) entries.push_back(step.resources);

@@ -40,6 +40,11 @@ std::string resource_obstacle(const codegen::ResourceUsage& usage, const Launch&
 /// @throws InternalError when these are not the plan's steps
 std::string resource_obstacle(std::span<const codegen::ResourceUsage> entries,
                               const detail::LaunchPlan& plan, const DeviceLimits& limits);
+/// For a kernel that is loaded, by another exact problem than it was loaded for: launch_obstacle,
+/// and of a cooperative grid also whether it fits.
+std::string loaded_obstacle(const codegen::ResourceUsage& usage, const Launch& launch,
+                            const DeviceLimits& limits);
+
 /// The resources of the kernel's own entry, then of its steps.
 std::vector<codegen::ResourceUsage> resources_of_entries(const codegen::Binary& binary);
 

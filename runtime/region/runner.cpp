@@ -247,7 +247,7 @@ void RegionRunner::start(const Launchable& ready, const RegionLaunch& launch) {
     throw UserError(format("{} with {} for {}: {}", what.describe(),
                            what.space().describe(ready.config),
                            what.describe_problem(launch.problem), why));
-  if (ready.loader &&
+  if (ready.whole &&
       std::none_of(workspaces_.begin(), workspaces_.end(), [&](const UsedWorkspace& used) {
         return used.kernel.loader == ready.loader && used.stream.handle == launch.stream.handle;
       }))

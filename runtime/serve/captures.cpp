@@ -41,14 +41,14 @@ std::string describe(const detail::Tunable& what, const Values& problem, const V
 /// Why new parameters of its node cannot turn a captured launch into another one; empty: they can.
 std::string obstacle(const Launchable& captured, const Launch& then, const Launchable& now,
                      const Launch& launch, const DeviceLimits& limits) {
-  if (captured.loader || now.loader)
+  if (captured.whole || now.whole)
     return "the config in use has tensor maps, a workspace or steps, or the captured one has";
   if (empty(launch)) return "the config in use launches nothing for this problem";
   if (then.cluster != launch.cluster || then.cooperative != launch.cooperative ||
       then.programmatic != launch.programmatic)
     return "the config in use is launched with other attributes (cluster, cooperative, "
            "programmatic)";
-  return launch_obstacle(launch, limits);
+  return loaded_obstacle(static_cast<const Module*>(now.loaded)->resources(), launch, limits);
 }
 
 }  // namespace

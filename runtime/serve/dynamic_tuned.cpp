@@ -46,6 +46,8 @@ void DynamicTuned::use_workspace(Stream stream, void* memory, const WorkspaceSiz
   core_->use_workspace(stream, memory, size);
 }
 
+void DynamicTuned::release_workspace(Stream stream) const { core_->release_workspace(stream); }
+
 std::optional<Missing> DynamicTuned::prepare(const Values& problem) const {
   return core_->prepare(core_->definition().bucketed(problem));
 }

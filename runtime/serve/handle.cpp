@@ -247,6 +247,7 @@ class KernelHandle final : public runtime::ServedHandle {
   void use_workspace(Stream stream, void* memory, const WorkspaceSize& size) const override {
     loader_.use_workspace(stream, memory, size);
   }
+  void release_workspace(Stream stream) const override { loader_.release_workspace(stream); }
   const DeviceLimits& limits() const noexcept override { return engine_->device()->info().limits; }
 
   Symbol symbol(const Launchable& ready, std::string_view name) const override {
@@ -476,8 +477,7 @@ class KernelHandle final : public runtime::ServedHandle {
   std::shared_ptr<detail::Engine> engine_;
   const std::shared_ptr<const KernelDefinition> kept_definition_;
   const KernelDefinition& definition_ = *kept_definition_;
-  const bool
-      fixed_;  ///< the program gave the one config of the space: nothing is tuned or recorded
+  const bool fixed_;  ///< the program gave the one config: nothing is tuned or recorded
   mutable runtime::KernelLoader loader_;  ///< thread-safe
   runtime::ConfigLoader configs_;
   Problems problems_;

@@ -12,6 +12,7 @@
 #include "runtime/device/resource_check.hpp"
 #include "runtime/device/spare_memory.hpp"
 #include "runtime/serve/access.hpp"
+#include "runtime/serve/problem_arguments.hpp"
 
 namespace kiln::runtime {
 
@@ -27,24 +28,41 @@ const Module& module_of(const Launchable& ready) {
   return *static_cast<const Module*>(ready.loaded);
 }
 
-void start(const Launchable& ready, const Launch& launch, std::span<const std::int64_t>,
-           Stream stream, void** args) {
-  device_of(ready).launch(module_of(ready), launch, stream, args);
-}
-
 KernelLoader& loader_of(const Launchable& ready) {
   return *static_cast<KernelLoader*>(ready.loader);
 }
 
+[[noreturn]] void refuse(const KernelDefinition& kernel, std::span<const std::int64_t> config,
+                         std::span<const std::int64_t> problem, const std::string& why) {
+  throw UserError(format("kernel {} with {} for {}: {}", kernel.name, kernel.space.describe(config),
+                         kernel.describe_problem(problem), why));
+}
+
+/// Whether a grid whose blocks run at the same time fits is asked for each exact problem: the
+/// config was loaded for another one of its bucket.
+void check_fits(const Launchable& ready, const Launch& launch,
+                std::span<const std::int64_t> problem) {
+  if (!launch.cooperative) [[likely]]
+    return;
+  const std::string why =
+      resource_obstacle(module_of(ready).resources(), launch, device_of(ready).info().limits);
+  if (!why.empty()) refuse(loader_of(ready).definition(), ready.config, problem, why);
+}
+
+void start(const Launchable& ready, const Launch& launch, std::span<const std::int64_t> problem,
+           Stream stream, void** args) {
+  check_fits(ready, launch, problem);
+  device_of(ready).launch(module_of(ready), launch, stream, args);
+}
+
+/// `index`: among the steps of the config.
 void check_step(const Launchable& ready, std::span<const std::int64_t> problem,
-                const KernelStep& step, const Launch& launch) {
+                const KernelStep& step, std::size_t index, const Launch& launch) {
   if (empty(launch)) return;
-  const std::string why = launch_obstacle(launch, device_of(ready).info().limits);
-  if (why.empty()) return;
-  const KernelDefinition& kernel = loader_of(ready).definition();
-  throw UserError(format("kernel {} with {} for {}: {}", kernel.name,
-                         kernel.space.describe(ready.config), kernel.describe_problem(problem),
-                         step_obstacle(step.entry, why)));
+  const std::string why = loaded_obstacle(module_of(ready).step(index).resources(), launch,
+                                          device_of(ready).info().limits);
+  if (!why.empty())
+    refuse(loader_of(ready).definition(), ready.config, problem, step_obstacle(step.entry, why));
 }
 
 /// Calls `use` with the launches of the config's steps. All are planned and checked before, so that
@@ -56,9 +74,9 @@ void with_steps(const Launchable& ready, std::span<const std::int64_t> problem, 
     std::size_t count = 0;
     for (const KernelStep& step : rules)
       if (step.applies(ready.config)) {
-        Launch& launch = launches[count++];
+        Launch& launch = launches[count];
         launch = step.launch(ready.config, problem, device_of(ready).info().limits);
-        check_step(ready, problem, step, launch);
+        check_step(ready, problem, step, count++, launch);
       }
     use(std::span<const Launch>(launches.first(count)));
   };
@@ -89,15 +107,34 @@ void launch_whole(const Launchable& ready, const EntryArguments& arguments,
   });
 }
 
-/// Finds out everything for this launch alone; a Bound keeps what it has found out.
+/// What keeps a whole kernel loaded.
+struct WholeKernel {
+  std::shared_ptr<const Module> kernel;
+  ProblemArguments known;
+};
+
+/// Calls `use` with what the entries take for this problem.
+template <class F>
+void with_arguments(const Launchable& ready, std::span<const std::int64_t> problem, const F& use) {
+  KernelLoader& loader = loader_of(ready);
+  // Without maps there is nothing to keep.
+  if (!ready.known) return use(loader.entry_arguments(ready, problem));
+  auto& known = *static_cast<ProblemArguments*>(ready.known);
+  detail::ReadSection section;
+  if (const EntryArguments* const found = known.find(problem, section)) return use(*found);
+  use(*known.keep(problem, loader.entry_arguments(ready, problem)));
+}
+
+/// Plans its workspace and steps for this launch alone; a Bound keeps what it has found out.
 void start_whole(const Launchable& ready, const Launch& launch,
                  std::span<const std::int64_t> problem, Stream stream, void** args) {
-  KernelLoader& loader = loader_of(ready);
-  const EntryArguments arguments = loader.entry_arguments(ready, problem);
-  const auto size = detail::planned_workspace(loader.definition(), ready.config, problem,
+  check_fits(ready, launch, problem);
+  const auto size = detail::planned_workspace(loader_of(ready).definition(), ready.config, problem,
                                               device_of(ready).info().limits);
-  with_steps(ready, problem, [&](std::span<const Launch> steps) {
-    launch_whole(ready, arguments, size, launch, steps, stream, args);
+  with_arguments(ready, problem, [&](const EntryArguments& arguments) {
+    with_steps(ready, problem, [&](std::span<const Launch> steps) {
+      launch_whole(ready, arguments, size, launch, steps, stream, args);
+    });
   });
 }
 
@@ -125,6 +162,7 @@ class BoundWhole final : public detail::BoundLaunch {
 std::shared_ptr<const detail::BoundLaunch> bound_whole(const Launchable& ready,
                                                        const Launch& launch,
                                                        std::span<const std::int64_t> problem) {
+  check_fits(ready, launch, problem);
   EntryArguments arguments = loader_of(ready).entry_arguments(ready, problem);
   const auto workspace = detail::planned_workspace(loader_of(ready).definition(), ready.config,
                                                    problem, device_of(ready).info().limits);
@@ -161,12 +199,16 @@ class BoundProvisional final : public detail::BoundLaunch {
   const std::shared_ptr<const detail::BoundLaunch> whole_;
 };
 
+bool has_maps(const KernelDefinition& kernel, std::span<const std::int64_t> config) {
+  return std::ranges::any_of(kernel.maps,
+                             [&](const MapRule& rule) { return rule.applies(config); });
+}
+
 /// Whether launches of a config are more than its entry with the caller's arguments.
 bool is_whole(const KernelDefinition& kernel, std::span<const std::int64_t> config) {
-  const auto applies = [&](const auto& rule) { return rule.applies(config); };
-  return kernel.workspace.applies(config) ||
-         std::any_of(kernel.maps.begin(), kernel.maps.end(), applies) ||
-         std::any_of(kernel.steps.begin(), kernel.steps.end(), applies);
+  return kernel.workspace.applies(config) || has_maps(kernel, config) ||
+         std::ranges::any_of(kernel.steps,
+                             [&](const KernelStep& step) { return step.applies(config); });
 }
 
 }  // namespace
@@ -178,10 +220,7 @@ std::variant<Launchable, Missing> KernelLoader::load_fresh(std::span<const std::
   const DeviceLimits& limits = device.info().limits;
   const detail::LaunchPlan plan = detail::plan(definition_, config, problem, limits);
   const std::string impossible = plan.obstacle(limits);
-  if (!impossible.empty())
-    throw UserError(format("kernel {} with {} for {}: {}", definition_.name,
-                           definition_.space.describe(config),
-                           definition_.describe_problem(problem), impossible));
+  if (!impossible.empty()) refuse(definition_, config, problem, impossible);
   std::shared_ptr<const codegen::Binary> binary = built(config);
   if (!binary) {
     Build build = engine_->builder().build(definition_, config, device.info().target, access);
@@ -193,6 +232,9 @@ std::variant<Launchable, Missing> KernelLoader::load_fresh(std::span<const std::
     }
     binary = std::get<std::shared_ptr<const codegen::Binary>>(std::move(build.outcome));
   }
+  const std::string exceeds =
+      plan.empty() ? "" : resource_obstacle(resources_of_entries(*binary), plan, limits);
+  if (!exceeds.empty()) refuse(definition_, config, problem, exceeds);
   SpanScope span(&engine_->workshop().telemetry().spans, "kiln.load",
                  {{"kernel", definition_.name}, {"config", definition_.space.describe(config)}});
   auto kernel = load_counted(device, *binary, plan.launch, plan.steps);
@@ -237,15 +279,21 @@ Launchable KernelLoader::adopt(std::span<const std::int64_t> problem,
 Launchable KernelLoader::launchable(std::span<const std::int64_t> problem,
                                     std::span<const std::int64_t> config,
                                     std::shared_ptr<const Module> kernel) {
-  const bool whole = is_whole(definition_, config);
   Launchable ready;
-  if (whole) ready.loader = this;
+  ready.loader = this;
+  ready.whole = is_whole(definition_, config);
   ready.problem.assign(problem.begin(), problem.end());
   ready.config.assign(config.begin(), config.end());
   ready.device = engine_->device().get();
   ready.loaded = kernel.get();
-  ready.owner = std::move(kernel);
-  ready.start = whole ? start_whole : start;
+  ready.start = ready.whole ? start_whole : start;
+  if (has_maps(definition_, config)) {
+    const auto owner = std::make_shared<WholeKernel>(std::move(kernel));
+    ready.known = &owner->known;
+    ready.owner = owner;
+  } else {
+    ready.owner = std::move(kernel);
+  }
   return ready;
 }
 
@@ -254,9 +302,8 @@ EntryArguments KernelLoader::entry_arguments(const Launchable& ready,
   std::vector<detail::PlannedMap> maps = detail::planned_maps(definition_, ready.config, problem);
   for (const detail::PlannedMap& planned : maps)
     if (const std::string why = planned.map.obstacle(); !why.empty())
-      throw UserError(format("kernel {} with {} for {}: argument {} as a tensor map with {}",
-                             definition_.name, definition_.space.describe(ready.config),
-                             definition_.describe_problem(problem), planned.argument, why));
+      refuse(definition_, ready.config, problem,
+             format("argument {} as a tensor map with {}", planned.argument, why));
   return {device_of(ready), std::move(maps), definition_.arguments.size()};
 }
 
@@ -289,13 +336,17 @@ void KernelLoader::use_workspace(Stream stream, void* memory, const WorkspaceSiz
   named([&] { workspaces_.use(stream, memory, size); });
 }
 
+void KernelLoader::release_workspace(Stream stream) {
+  named([&] { workspaces_.release(stream); });
+}
+
 std::size_t KernelLoader::clear_semaphores(const Launchable& ready, Stream stream) {
-  return ready.loader ? loader_of(ready).workspaces_.clear_semaphores(stream) : 0;
+  return ready.whole ? loader_of(ready).workspaces_.clear_semaphores(stream) : 0;
 }
 
 std::shared_ptr<const detail::BoundLaunch> KernelLoader::bound_launch(
     const Launchable& ready, std::span<const std::int64_t> problem) {
-  if (!ready.loader) return nullptr;
+  if (!ready.whole) return nullptr;
   const DeviceLimits& limits = device_of(ready).info().limits;
   // The launch of an empty problem does nothing, and its maps would have no elements.
   const Launch launch = loader_of(ready).definition().launch(ready.config, problem, limits);

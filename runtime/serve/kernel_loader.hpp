@@ -78,6 +78,8 @@ class KernelLoader final : private PinSource {
   void reserve_workspace(Stream stream, const WorkspaceSize& size);
   /// As Tuned::use_workspace.
   void use_workspace(Stream stream, void* memory, const WorkspaceSize& size);
+  /// As Tuned::release_workspace.
+  void release_workspace(Stream stream);
 
   /// As Workspaces::clear_semaphores, for the handle that has loaded this kernel. 0: the kernel has
   /// no workspace.

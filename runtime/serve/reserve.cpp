@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "runtime/device/device.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/serve/problem_hash.hpp"
 
@@ -18,12 +19,13 @@ constexpr std::size_t kMostFallbacks = 16;
 
 /// Whether what was loaded for launches like `loaded` may be launched like `asked`. What was loaded
 /// for no launch at all was given no shared memory beyond the usual and no clusters.
-bool within(const Launch& asked, const Launch& loaded, const DeviceLimits& limits) {
+bool within(const Launch& asked, const Module& entry, const Launch& loaded,
+            const DeviceLimits& limits) {
   if (empty(asked)) return true;
   const auto blocks = [](const Launch& l) { return l.cluster.x * l.cluster.y * l.cluster.z; };
   return asked.shared_bytes <= (empty(loaded) ? 0 : loaded.shared_bytes) &&
          blocks(asked) <= (empty(loaded) ? 1 : blocks(loaded)) &&
-         launch_obstacle(asked, limits).empty();
+         loaded_obstacle(entry.resources(), asked, limits).empty();
 }
 
 }  // namespace
@@ -32,13 +34,15 @@ bool Reserve::fits(const Fallback& fallback, std::span<const std::int64_t> probl
                    const DeviceLimits& limits) const {
   const Values& config = fallback.ready->config;
   if (definition_.space.violated(config, problem, limits)) return false;
-  if (!fallback.ready->loader)
-    return within(definition_.launch(config, problem, limits), fallback.plan.launch, limits);
+  const auto& kernel = *static_cast<const Module*>(fallback.ready->loaded);
+  const Launch& loaded = fallback.plan.launch;
+  if (!fallback.ready->whole)
+    return within(definition_.launch(config, problem, limits), kernel, loaded, limits);
   const detail::LaunchPlan asked = detail::plan(definition_, config, problem, limits);
-  if (!asked.obstacle(limits).empty() || !within(asked.launch, fallback.plan.launch, limits))
+  if (!asked.obstacle(limits).empty() || !within(asked.launch, kernel, loaded, limits))
     return false;
   for (std::size_t s = 0; s < asked.steps.size(); ++s)
-    if (!within(asked.steps[s], fallback.plan.steps[s], limits)) return false;
+    if (!within(asked.steps[s], kernel.step(s), fallback.plan.steps[s], limits)) return false;
   // A stream that has launched the prepared problem has a block of this size.
   return !asked.workspace || fallback.plan.workspace->covers(*asked.workspace);
 }

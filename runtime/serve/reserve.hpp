@@ -25,9 +25,9 @@ class Reserve {
   /// `definition` must outlive the reserve.
   explicit Reserve(const KernelDefinition& definition) : definition_(definition) {}
 
-  /// A launchable whose constraints hold for the problem, and which was loaded for launches that
-  /// ask for as much; or null. Takes no lock, and allocates nothing, except for kernels with tensor
-  /// maps or steps. @throws what the kernel's rules throw
+  /// A launchable whose constraints hold for the problem, which was loaded for launches that ask
+  /// for as much, and whose cooperative grids fit; or null. Takes no lock, and allocates nothing,
+  /// except for kernels with tensor maps or steps. @throws what the kernel's rules throw
   detail::Ready find(std::span<const std::int64_t> problem, const DeviceLimits& limits) const;
   /// Whether what stands in for the problem was found to be wrong. Takes no lock.
   bool distrusted(std::span<const std::int64_t> problem) const noexcept;

@@ -242,6 +242,100 @@ TEST_CASE("copies of bytes side by side, and stores that take place late", "[hos
   CHECK(out == expected);
 }
 
+TEST_CASE("a store that was only read is seen when it was waited for, or behind the kernel",
+          "[host][tensor]") {
+  Kernel k(std::string(kHopperHead) + R"(
+    __global__ void k(const __grid_constant__ hopper::TensorMap map, int* array, int* seen, int whole) {
+      extern __shared__ __align__(128) int cells[];
+      cells[threadIdx.x] = 100 + threadIdx.x;
+      hopper::publish_shared();
+      __syncthreads();
+      if (threadIdx.x != 0) return;
+      for (int i = 0; i < 2; ++i) {
+        hopper::store_tile(map, cells + 32 * i, 0, i);
+        hopper::commit_stores();
+      }
+      hopper::wait_stores_read<0>();
+      for (int i = 0; i < 64; ++i) cells[i] = -1;  // what was read stays as it was
+      if (whole) hopper::wait_stores<1>();
+      seen[0] = array[7];
+      seen[1] = array[32 + 7];
+      if (whole) hopper::wait_stores<0>();
+      seen[2] = array[32 + 7];
+    })",
+           "k");
+  for (const bool whole : {false, true}) {
+    CAPTURE(whole);
+    std::vector<int> array(64), seen(3, -7), expected(64);
+    for (int i = 0; i < 32; ++i) {
+      expected[i] = 100 + i;
+      expected[32 + i] = 132 + (i ^ 4);  // swizzled by its place in shared memory
+    }
+    const HostTensorMap map = tensor_map(array.data(), HostElement::s32, {32, 2}, {32, 1}, 128);
+    k.in_clusters({1}, {1}, {64}, 256, map, array.data(), seen.data(), int(whole));
+    CHECK(array == expected);
+    CHECK(seen == (whole ? std::vector<int>{107, 0, 135} : std::vector<int>{0, 0, 0}));
+  }
+}
+
+TEST_CASE("a thread that only waits until its stores were read has 64 of them under way",
+          "[host][tensor]") {
+  Kernel k(std::string(kHopperHead) + R"(
+    __global__ void k(int* out, int* seen) {
+      extern __shared__ __align__(128) int cells[];
+      for (int i = 0; i < 70; ++i) {
+        for (int j = 0; j < 4; ++j) cells[j] = 1 + i;
+        hopper::store_bytes(out + 4 * i, cells, 16);
+        hopper::commit_stores();
+        hopper::wait_stores_read<0>();
+      }
+      for (int i = 0; i < 70; ++i) seen[i] = out[4 * i];
+    })",
+           "k");
+  std::vector<int> out(4 * 70), seen(70, -7), expected(70);
+  k.in_clusters({1}, {1}, {1}, 256, out.data(), seen.data());
+  std::iota(expected.begin(), expected.begin() + 6, 1);
+  CHECK(seen == expected);
+  for (int i = 0; i < 70; ++i) CHECK(out[static_cast<std::size_t>(4 * i)] == 1 + i);
+}
+
+TEST_CASE("a box has as many coordinates as its map has dimensions", "[host][tensor]") {
+  std::vector<float> array(1024);
+  const auto words = [&](const HostTensorMap& map, const std::string& body) {
+    Kernel k(std::string(kHopperHead) +
+                 "__global__ void k(const __grid_constant__ hopper::TensorMap map) {"
+                 "extern __shared__ __align__(1024) unsigned char s[];"
+                 "__shared__ hopper::Barrier full;"
+                 "if (threadIdx.x != 0) return;" +
+                 body + "}",
+             "k");
+    return words_of([&] { k.in_clusters({1}, {1}, {32}, 2048, map); });
+  };
+  const HostTensorMap cube = tensor_map(array.data(), HostElement::f32, {32, 8, 4}, {32, 1, 1}),
+                      line = tensor_map(array.data(), HostElement::f32, {1024}, {32});
+  const auto load = [](const std::string& at) {
+    return "full.init(1); full.arrive_expect(128); hopper::load_tile(s, map, full, " + at +
+           "); full.wait(0);";
+  };
+  const auto store = [](const std::string& what, const std::string& at) {
+    return "hopper::" + what + "(map, s, " + at +
+           "); hopper::commit_stores(); hopper::wait_stores<0>();";
+  };
+  const auto prefetch = [](const std::string& at) {
+    return "hopper::prefetch_tile(map, " + at + ");";
+  };
+  CHECK(words(cube, load("0, 0, 0") + store("store_tile", "0, 1, 0") + prefetch("0, 0, 1")) == "");
+  CHECK(words(line, load("32") + store("store_tile", "64") + store("add_tile", "0") +
+                        prefetch("0")) == "");
+  const auto two_of_three = contains("2 coordinates, but its tensor map has 3 dimensions");
+  CHECK_THAT(words(cube, load("0, 0")), two_of_three);
+  CHECK_THAT(words(cube, store("store_tile", "0, 0")), two_of_three);
+  CHECK_THAT(words(cube, store("add_tile", "0, 0")), two_of_three);
+  CHECK_THAT(words(cube, prefetch("0, 0")), two_of_three);
+  CHECK_THAT(words(line, load("0, 0")),
+             contains("2 coordinates, but its tensor map has 1 dimensions"));
+}
+
 TEST_CASE("what is wrong about a copy is said", "[host][tensor]") {
   std::vector<float> array(64 * 64);
   const HostTensorMap good = tensor_map(array.data(), HostElement::f32, {64, 64}, {32, 8}, 128);

@@ -209,6 +209,17 @@ TEST_CASE("8x8 matrices between registers and shared memory, also transposed",
   }
 }
 
+TEST_CASE("as many 8x8 matrices are loaded and stored as on a GPU", "[host][warpgroup]") {
+  const auto words = [](const std::string& what, int count) {
+    const std::string array = "unsigned m[" + std::to_string(count) + "] = {};";
+    return refusal(source_of(std::string(kHopperHead) + "__global__ void k(unsigned short* row) {" +
+                                 array + "hopper::" + what + "; }",
+                             "k"));
+  };
+  CHECK_THAT(words("load_matrices(m, row)", 2), contains("four matrices are loaded"));
+  CHECK_THAT(words("store_matrices(row, m)", 3), contains("two or four matrices are stored"));
+}
+
 TEST_CASE("a product of matrices with TMA, a producer warp and clusters", "[host][warpgroup]") {
   // C = A B^T. One producer warp, two warpgroups of 64 rows each; blocks of a cluster share B.
   const std::string text = std::string(kHopperHead) + R"(

@@ -126,7 +126,8 @@ TEST_CASE("a program supplies the memory of workspaces", "[host][workspace]") {
       contains("4000 bytes and 1 semaphore,") && contains("needs 4004 bytes and 1 semaphore"));
   CHECK_THROWS_WITH(handle.use_workspace({}, memory + 8, size),
                     contains("not aligned to 256 bytes"));
-  handle.use_workspace({}, nullptr, {});
+  SECTION("taken back") { handle.use_workspace({}, nullptr, {}); }
+  SECTION("released") { handle.release_workspace({}); }
   CHECK(launched_sum(runtime, handle, 1001) == sum_of_counting(1001));
   CHECK(pool.live.size() == 1);
 }
@@ -163,6 +164,31 @@ TEST_CASE("threads that launch at the same time do not share a workspace", "[hos
     });
   for (std::thread& thread : threads) thread.join();
   CHECK(wrong == 0);
+}
+
+TEST_CASE("threads that launch one after the other need the memory of one", "[host][workspace]") {
+  CountingPool pool;
+  {
+    const kiln::Runtime runtime(in_memory(pool.allocator()));
+    const auto handle = runtime.tuned(split_sum()).with_config(with_mode(SumMode::last));
+    int wrong = 0;
+    for (int i = 0; i < 200; ++i)
+      std::thread([&] {
+        wrong += launched_sum(runtime, handle, 1000) != sum_of_counting(1000);
+      }).join();
+    CHECK(wrong == 0);
+    CHECK(pool.live.size() == 1);
+    handle.release_workspace({});  // this thread has none
+    CHECK(launched_sum(runtime, handle, 1000) == sum_of_counting(1000));
+    const std::size_t all = pool.live.size();
+    CHECK(all <= 2);
+    handle.release_workspace({});
+    CHECK(pool.live.size() == all - 1);
+    CHECK(launched_sum(runtime, handle, 1000) == sum_of_counting(1000));
+    CHECK(pool.live.size() == all);
+  }
+  CHECK(pool.live.empty());
+  CHECK(pool.misuse.empty());
 }
 
 TEST_CASE("an allocator that has no more memory is an error that names the bytes",

@@ -231,7 +231,8 @@ void launch_with_maps(const std::string& device_name) {
   const kiln::Runtime runtime(options);
   constexpr int kElements = 1024;
   const Size problem{kElements};
-  const auto bound = runtime.tuned(mapped_kernel()).at(problem);
+  const auto tuned = runtime.tuned(mapped_kernel());
+  const auto bound = tuned.at(problem);
   std::vector<kiln::Array<float>> arrays;
   for (std::size_t i = 0; i < 2 * kMaps; ++i) arrays.push_back(runtime.array<float>(kElements));
 
@@ -252,9 +253,13 @@ void launch_with_maps(const std::string& device_name) {
   const auto kiln_launch = [&](std::size_t first) {
     bound(stream, arrays[first].data(), arrays[first + 1].data(), arrays[first + 2].data(), n);
   };
+  const auto looked_up_launch = [&](std::size_t at) {
+    tuned(stream, arrays[at].data(), arrays[at + 1].data(), arrays[at + 2].data(), n);
+  };
   kiln_launch(0);  // encodes the maps
+  looked_up_launch(0);
 
-  std::vector<double> bare, same, changed, fresh;
+  std::vector<double> bare, same, changed, fresh, looked_up, looked_up_changed;
   float* const first = arrays.front().data();
   std::size_t turn = 0;
   for (int round = 0; round < 1000; ++round) {
@@ -268,6 +273,10 @@ void launch_with_maps(const std::string& device_name) {
     same.push_back(nanoseconds([&] { kiln_launch(0); }) - least);
     device->synchronize(stream);
     changed.push_back(nanoseconds([&] { kiln_launch(kMaps); }) - least);
+    device->synchronize(stream);
+    looked_up.push_back(nanoseconds([&] { looked_up_launch(0); }) - least);
+    device->synchronize(stream);
+    looked_up_changed.push_back(nanoseconds([&] { looked_up_launch(kMaps); }) - least);
     device->synchronize(stream);
     // Addresses that no launch has passed before; nothing reads there.
     fresh.push_back(nanoseconds([&] {
@@ -287,6 +296,10 @@ void launch_with_maps(const std::string& device_name) {
                "ns", "goal <= 60");
   perf::report("launch with 3 tensor maps: new pointers every time, minus that",
                perf::median(fresh), "ns", "goal <= 60");
+  perf::report("launch with 3 tensor maps: by look-up, same pointers, minus that",
+               perf::median(looked_up), "ns");
+  perf::report("launch with 3 tensor maps: by look-up, changed pointers, minus that",
+               perf::median(looked_up_changed), "ns");
 }
 
 /// Seconds in which the driver alone loads a binary and launches it once; 0: there is no driver.

@@ -36,7 +36,10 @@ enum : unsigned {
   __kiln_bulk_add = 3,
   __kiln_bulk_minimum = 4,
   __kiln_bulk_maximum = 5,
+  __kiln_bulk_prefetch = 6,
 };
+// kiln::codegen::kOnlyRead.
+constexpr unsigned long long __kiln_only_read = 1ull << 32;
 
 // kiln::codegen::HostBulkCopy and HostWarpgroupMma.
 struct __kiln_bulk_copy_t {
@@ -45,7 +48,7 @@ struct __kiln_bulk_copy_t {
   void* other;
   void* barrier;
   int at[5];
-  unsigned kind, bytes, type, multicast, reserved;
+  unsigned kind, bytes, type, multicast, coordinates;
 };
 static_assert(sizeof(__kiln_bulk_copy_t) == 72);
 struct __kiln_warpgroup_mma_t {

@@ -35,9 +35,11 @@ struct Launchable {
   const void* loaded = nullptr;
   std::shared_ptr<const void> owner;  ///< keeps both alive
   bool provisional = false;           ///< something better is looked for behind the launches
-  /// Turns the caller's arguments into those of the entries, for a config with tensor maps, a
-  /// workspace or steps.
-  void* loader = nullptr;
+  void* loader = nullptr;             ///< of a kernel
+  /// The config has tensor maps, a workspace or steps: the loader turns the caller's arguments into
+  /// those of the entries.
+  bool whole = false;
+  void* known = nullptr;  ///< with tensor maps: what was encoded, by exact problem; `owner` has it
   void (*start)(const Launchable&, const Launch&, std::span<const std::int64_t> problem, Stream,
                 void** args) = nullptr;
 
@@ -137,6 +139,8 @@ class HandleCore : public TunableHandle {
   virtual void reserve_workspace(Stream stream, const WorkspaceSize& size) const = 0;
   /// As Tuned::use_workspace.
   virtual void use_workspace(Stream stream, void* memory, const WorkspaceSize& size) const = 0;
+  /// As Tuned::release_workspace.
+  virtual void release_workspace(Stream stream) const = 0;
   /// What launch rules are given.
   virtual const DeviceLimits& limits() const noexcept = 0;
   /// A global variable of a kernel of this handle's. @throws UserError when there is none

@@ -34,9 +34,11 @@ namespace detail {
 template <Keep keep, bool kMany, class... At>
 __device__ __forceinline__ void load(void* to, const TensorMap& map, Barrier& barrier,
                                      unsigned short blocks, At... at) {
-  static_assert(sizeof...(At) >= 2 && sizeof...(At) <= 5, "a tile has 2 to 5 dimensions");
-  const int c[] = {static_cast<int>(at)..., 0, 0, 0};
-  if constexpr (sizeof...(At) == 2) {
+  static_assert(sizeof...(At) >= 1 && sizeof...(At) <= 5, "a tile has 1 to 5 dimensions");
+  const int c[] = {static_cast<int>(at)..., 0, 0, 0, 0};
+  if constexpr (sizeof...(At) == 1) {
+    KILN_LOADS("1d", "%5");
+  } else if constexpr (sizeof...(At) == 2) {
     KILN_LOADS("2d", "%5, %6");
   } else if constexpr (sizeof...(At) == 3) {
     KILN_LOADS("3d", "%5, %6, %7");
@@ -63,9 +65,11 @@ __device__ __forceinline__ void load(void* to, const TensorMap& map, Barrier& ba
 
 template <bool kAdd, class... At>
 __device__ __forceinline__ void store(const TensorMap& map, const void* from, At... at) {
-  static_assert(sizeof...(At) >= 2 && sizeof...(At) <= 5, "a tile has 2 to 5 dimensions");
-  const int c[] = {static_cast<int>(at)..., 0, 0, 0};
-  if constexpr (sizeof...(At) == 2) {
+  static_assert(sizeof...(At) >= 1 && sizeof...(At) <= 5, "a tile has 1 to 5 dimensions");
+  const int c[] = {static_cast<int>(at)..., 0, 0, 0, 0};
+  if constexpr (sizeof...(At) == 1) {
+    KILN_STORE("1d", "%2");
+  } else if constexpr (sizeof...(At) == 2) {
     KILN_STORE("2d", "%2, %3");
   } else if constexpr (sizeof...(At) == 3) {
     KILN_STORE("3d", "%2, %3, %4");
@@ -105,15 +109,18 @@ __device__ __forceinline__ void load_tile_to(unsigned blocks, void* to, const Te
 /// written there later is what is read.
 template <class... At>
 __device__ __forceinline__ void prefetch_tile(const TensorMap& map, At... at) {
-  static_assert(sizeof...(At) >= 2 && sizeof...(At) <= 4,
-                "a tile to prefetch has 2 to 4 dimensions");
-  const int c[] = {static_cast<int>(at)..., 0, 0, 0};
-  if constexpr (sizeof...(At) == 2)
+  static_assert(sizeof...(At) >= 1 && sizeof...(At) <= 5, "a tile has 1 to 5 dimensions");
+  const int c[] = {static_cast<int>(at)..., 0, 0, 0, 0};
+  if constexpr (sizeof...(At) == 1)
+    KILN_PREFETCH("1d", "%1");
+  else if constexpr (sizeof...(At) == 2)
     KILN_PREFETCH("2d", "%1, %2");
   else if constexpr (sizeof...(At) == 3)
     KILN_PREFETCH("3d", "%1, %2, %3");
-  else
+  else if constexpr (sizeof...(At) == 4)
     KILN_PREFETCH("4d", "%1, %2, %3, %4");
+  else
+    KILN_PREFETCH("5d", "%1, %2, %3, %4, %5");
 }
 #undef KILN_PREFETCH
 /// The same for the line around an address.

@@ -89,6 +89,7 @@ __device__ __forceinline__ void copy_box(unsigned kind, const TensorMap& map, co
   ((copy.at[d++] = static_cast<int>(at)), ...);
   copy.kind = kind;
   copy.multicast = blocks;
+  copy.coordinates = sizeof...(At);
   __kiln_serve(__kiln_bulk_copy, &copy);
 }
 __device__ __forceinline__ void copy_bytes(unsigned kind, const void* shared, const void* other,
@@ -114,7 +115,9 @@ __device__ __forceinline__ void load_tile_to(unsigned blocks, void* to, const Te
   detail::copy_box(__kiln_bulk_load, map, to, &barrier, blocks, at...);
 }
 template <class... At>
-__device__ __forceinline__ void prefetch_tile(const TensorMap&, At...) {}
+__device__ __forceinline__ void prefetch_tile(const TensorMap& map, At... at) {
+  detail::copy_box(__kiln_bulk_prefetch, map, nullptr, nullptr, 0, at...);
+}
 __device__ __forceinline__ void prefetch_line(const void*) {}
 template <class... At>
 __device__ __forceinline__ void store_tile(const TensorMap& map, const void* from, At... at) {
@@ -127,11 +130,11 @@ __device__ __forceinline__ void add_tile(const TensorMap& map, const void* from,
 __device__ __forceinline__ void commit_stores() { __kiln_serve(__kiln_bulk_commit); }
 template <int kPending>
 __device__ __forceinline__ void wait_stores_read() {
-  __kiln_serve(__kiln_bulk_wait, nullptr, kPending);
+  __kiln_serve(__kiln_bulk_wait, nullptr, __kiln_only_read | kPending);
 }
 template <int kPending>
 __device__ __forceinline__ void wait_stores() {
-  wait_stores_read<kPending>();
+  __kiln_serve(__kiln_bulk_wait, nullptr, kPending);
 }
 __device__ __forceinline__ void load_bytes(void* to, const void* from, unsigned bytes,
                                            Barrier& barrier) {
@@ -145,10 +148,12 @@ __device__ __forceinline__ void publish_global() {}
 
 template <bool transposed = false, int kCount>
 __device__ __forceinline__ void store_matrices(void* row, const unsigned (&m)[kCount]) {
+  static_assert(kCount == 2 || kCount == 4, "two or four matrices are stored");
   __kiln_store_matrices<transposed>(row, m);
 }
 template <bool transposed = false, int kCount>
 __device__ __forceinline__ void load_matrices(unsigned (&m)[kCount], const void* row) {
+  static_assert(kCount == 4, "four matrices are loaded");
   __kiln_load_matrices<transposed>(m, row);
 }
 __device__ __forceinline__ unsigned transpose_matrix(unsigned m) {

@@ -53,6 +53,7 @@ ClusterMemory::ClusterMemory(const BlockLaunch& launch, BlockScratch& scratch)
 void ClusterMemory::begin() {
   for (Thread& thread : threads_of_) {
     thread.stores = {};
+    thread.read = {};
     thread.products = {};
     thread.cluster = Thread::away;
   }
@@ -278,14 +279,17 @@ void ClusterMemory::serve_work(std::uint32_t rank, std::uint32_t thread, HostSer
       break;
     case HostService::bulk_copy: {
       const HostBulkCopy& copy = *static_cast<const HostBulkCopy*>(p);
-      is_load(copy) ? start_load(rank, copy) : start_store(rank, thread, copy);
+      if (copy.kind == HostBulkKind::prefetch)
+        check(rank, copy);
+      else
+        is_load(copy) ? start_load(rank, copy) : start_store(rank, thread, copy);
       break;
     }
     case HostService::bulk_commit:
       self.stores.commit();
       break;
     case HostService::bulk_wait:
-      self.stores.finish(x, [&](const HostBulkCopy& copy) { do_store(rank, copy); });
+      finish_stores(rank, self, x & ~codegen::kOnlyRead, (x & codegen::kOnlyRead) != 0);
       break;
     case HostService::warpgroup_mma:
       self.products.add(*static_cast<const codegen::HostWarpgroupMma*>(p));
@@ -335,6 +339,10 @@ std::optional<std::uint64_t> ClusterMemory::check(std::uint32_t rank, const Host
   }
   if (const std::string words = unusable(map_of(copy)); !words.empty())
     return wrong("a tensor map " + words);
+  const std::uint32_t rank_of_map = map_of(copy).rank;
+  if (copy.coordinates != 0 && copy.coordinates != rank_of_map)
+    return wrong(detail::format("a box at {} coordinates, but its tensor map has {} dimensions",
+                                copy.coordinates, rank_of_map));
   return box_bytes(map_of(copy));
 }
 
@@ -419,17 +427,41 @@ void ClusterMemory::start_store(std::uint32_t rank, std::uint32_t thread,
   at(rank, thread).stores.add(copy);
 }
 
-void ClusterMemory::do_store(std::uint32_t rank, const HostBulkCopy& copy) {
-  const std::uint64_t place = number_of(copy.shared) - number_of(shared_[rank]);
-  const bool known = copy.map ? store_box(map_of(copy), copy.at, shared_[rank], place, copy.kind)
-                              : store_bytes(copy.other, copy.shared, copy.bytes,
-                                            static_cast<detail::HostElement>(copy.type), copy.kind);
+void ClusterMemory::finish_stores(std::uint32_t rank, Thread& thread, std::uint64_t left,
+                                  bool only_read) {
+  thread.stores.finish(
+      left, [&](const HostBulkCopy& copy) { thread.read.add(read_store(rank, copy)); },
+      [&] { thread.read.commit(); });
+  const std::uint64_t behind = thread.stores.sizes.size();
+  thread.read.finish(only_read ? kMostRead : left - behind,
+                     [&](const Read& store) { do_store(rank, store); });
+}
+
+ClusterMemory::Read ClusterMemory::read_store(std::uint32_t rank, const HostBulkCopy& copy) const {
+  constexpr std::uint64_t kSwizzled = 1024;  // the longest run of bytes that a swizzle permutes
+  const std::uint64_t from = number_of(copy.shared) - number_of(shared_[rank]);
+  const std::uint64_t place = copy.map ? from % kSwizzled : 0;
+  Read read{copy, place,
+            std::vector<std::byte>(place + (copy.map ? box_bytes(map_of(copy)) : copy.bytes))};
+  std::memcpy(read.bytes.data() + place, shared_[rank] + from, read.bytes.size() - place);
+  return read;
+}
+
+void ClusterMemory::do_store(std::uint32_t rank, const Read& store) {
+  const HostBulkCopy& copy = store.copy;
+  const bool known =
+      copy.map ? store_box(map_of(copy), copy.at, store.bytes.data(), store.place, copy.kind)
+               : store_bytes(copy.other, store.bytes.data(), copy.bytes,
+                             static_cast<detail::HostElement>(copy.type), copy.kind);
   if (!known) fail(rank, "a copy combines elements of a type for which that does not exist");
 }
 
-std::string ClusterMemory::left_over() const {
+std::string ClusterMemory::left_over() {
   for (std::size_t i = 0; i < threads_of_.size(); ++i) {
-    const Thread& thread = threads_of_[i];
+    Thread& thread = threads_of_[i];
+    const auto rank = static_cast<std::uint32_t>(i / threads_);
+    thread.read.finish(0, [&](const Read& store) { do_store(rank, store); });
+    if (!fault_.empty()) return fault_;
     if (!thread.stores.work.empty())
       return detail::format(
           "thread {} of block {} of the cluster exited before {} of its copies from "

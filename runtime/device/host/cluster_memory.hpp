@@ -2,14 +2,16 @@
 // it, and the copies and products under way.
 //
 // Asynchronous work takes place as late as the hardware's rules allow: a copy to shared memory when
-// every thread waits, a store when its thread waits for the group, a product when a thread of its
-// warpgroup waits. So a kernel that lacks a wait computes wrong results here, too.
+// every thread waits; a store reads when its thread waits until it has read, and writes when its
+// thread waits for the whole of it; a product takes place when a thread of its warpgroup waits. So
+// a kernel that lacks a wait computes wrong results here, too.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "codegen/host_abi.hpp"
@@ -26,8 +28,8 @@ struct WorkGroups {
   std::size_t open = 0;            ///< work that belongs to no group yet
   std::uint64_t closed = 0;        ///< groups so far
 
-  void add(const Work& one) {
-    work.push_back(one);
+  void add(Work one) {
+    work.push_back(std::move(one));
     ++open;
   }
   void commit() {
@@ -35,14 +37,19 @@ struct WorkGroups {
     open = 0;
     ++closed;
   }
-  /// Does the work of all groups but the last `left`.
-  template <class Do>
-  void finish(std::uint64_t left, Do&& perform) {
+  /// Does the work of all groups but the last `left`; `ended` is called behind each group.
+  template <class Do, class Ended>
+  void finish(std::uint64_t left, Do&& perform, Ended&& ended) {
     while (sizes.size() > left) {
       for (std::size_t i = 0; i < sizes.front(); ++i) perform(work[i]);
       work.erase(work.begin(), work.begin() + static_cast<std::ptrdiff_t>(sizes.front()));
       sizes.erase(sizes.begin());
+      ended();
     }
+  }
+  template <class Do>
+  void finish(std::uint64_t left, Do&& perform) {
+    finish(left, perform, [] {});
   }
 };
 
@@ -74,8 +81,9 @@ class ClusterMemory {
   bool open_cluster_barrier();
   /// Does what was started first; false: there is nothing under way.
   bool advance_copy();
-  /// What was left behind by threads that have all exited; empty: nothing.
-  std::string left_over() const;
+  /// Called when all threads have exited: does the stores that may still be under way then, and
+  /// says what must not have been left behind; empty: nothing.
+  std::string left_over();
   bool exited(std::uint32_t rank) const;
 
   /// How often threads have told others something. What polls in vain does not change it.
@@ -96,11 +104,21 @@ class ClusterMemory {
     std::uint32_t rank;  ///< of the block that started it
     Place to, barrier;
   };
+  /// A store whose bytes in shared memory may change by now.
+  struct Read {
+    codegen::HostBulkCopy copy;
+    std::uint64_t place;  ///< in `bytes`, as far from a swizzle's start as it was
+    std::vector<std::byte> bytes;
+  };
   struct Thread {
     WorkGroups<codegen::HostBulkCopy> stores;
+    WorkGroups<Read> read;  ///< in front of `stores`
     WorkGroups<codegen::HostWarpgroupMma> products;
     enum : std::uint8_t { away, arrived, open } cluster = away;
   };
+
+  /// Groups of a thread that are read and not written yet: it may never wait for more than that.
+  static constexpr std::uint64_t kMostRead = 64;
 
   static std::uint64_t serve(codegen::HostFrame* frame, std::uint32_t thread,
                              codegen::HostService service, const void* p, std::uint64_t x);
@@ -123,7 +141,11 @@ class ClusterMemory {
   void start_load(std::uint32_t rank, const codegen::HostBulkCopy& copy);
   void start_store(std::uint32_t rank, std::uint32_t thread, const codegen::HostBulkCopy& copy);
   void do_load(const Load& load, std::uint32_t to_rank);
-  void do_store(std::uint32_t rank, const codegen::HostBulkCopy& copy);
+  /// Waits, on behalf of a thread, until at most `left` groups of its stores are under way; or,
+  /// `only_read`, read shared memory.
+  void finish_stores(std::uint32_t rank, Thread& thread, std::uint64_t left, bool only_read);
+  Read read_store(std::uint32_t rank, const codegen::HostBulkCopy& copy) const;
+  void do_store(std::uint32_t rank, const Read& store);
   /// Bytes that a copy moves; nothing: it cannot be, and the cluster has failed.
   std::optional<std::uint64_t> check(std::uint32_t rank, const codegen::HostBulkCopy& copy);
 

@@ -122,6 +122,7 @@ struct Refreshable {
 
   explicit Refreshable(const KernelDefinition& kernel = doubling()) {
     process.of(8).seconds = 0.5e-3;
+    process.device->info().limits.cooperative = true;
     runtime = process.runtime();
     handle = runtime->tuned(kernel);
     launch_in_a_region(*handle, b, {});
@@ -214,6 +215,24 @@ TEST_CASE("what cannot be exchanged is kept and named", "[runtime][captures]") {
     const RefreshResult result = r.refresh();
     REQUIRE(result.kept.size() == 2);
     CHECK_THAT(result.kept[0].why, Catch::Contains("attributes"));
+  }
+  SECTION("a cooperative grid that does not fit") {
+    KernelDefinition kernel = doubling();
+    kernel.bucket = [](std::span<const std::int64_t>) { return ProblemValues{8}; };
+    kernel.launch = [](std::span<const std::int64_t> c, std::span<const std::int64_t> p) {
+      return Launch{.grid = {c[0] == 8 ? static_cast<unsigned>(p[0]) : 1},
+                    .block = {32},
+                    .cooperative = true};
+    };
+    Refreshable r(kernel);
+    DeviceLimits& limits = r.process.device->info().limits;
+    limits.multiprocessors = 8;
+    limits.max_blocks_per_multiprocessor = 1;
+    r.handle->prepare({kCaptured});
+    REQUIRE(r.handle->config({kCaptured}) == Values{8, 0});
+    const RefreshResult result = r.refresh();
+    REQUIRE(result.kept.size() == 2);
+    CHECK_THAT(result.kept[0].why, Catch::Contains("60 blocks at once for a cooperative launch"));
   }
   SECTION("a workspace") {
     KernelDefinition kernel = doubling();

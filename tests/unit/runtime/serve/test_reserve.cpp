@@ -60,7 +60,9 @@ TEST_CASE("notes keep each problem once, up to a bound, from any number of threa
 TEST_CASE("a reserve takes the default first, then the config with most problems",
           "[runtime][seal]") {
   const KernelDefinition kernel = doubling();
-  const DeviceLimits limits = FakeDevice(std::make_shared<Script>()).info().limits;
+  FakeDevice device(std::make_shared<Script>());
+  const DeviceLimits limits = device.info().limits;
+  const auto module = device.load({}, {});
   Reserve reserve(kernel);
   const std::int64_t problem[] = {60};
   CHECK(reserve.find(problem, limits) == nullptr);
@@ -70,6 +72,7 @@ TEST_CASE("a reserve takes the default first, then the config with most problems
     detail::Launchable ready;
     ready.problem = {50 + static_cast<std::int64_t>(i)};
     ready.config = configs[i];
+    ready.loaded = module.get();
     loaded[i] = std::make_shared<const detail::Launchable>(std::move(ready));
   }
   const auto first = [&](std::size_t count) {
@@ -97,11 +100,14 @@ TEST_CASE("a reserve takes the default first, then the config with most problems
 TEST_CASE("a reserve that is renewed again and again keeps what is read alone",
           "[runtime][seal][threads]") {
   const KernelDefinition kernel = doubling();
-  const DeviceLimits limits = FakeDevice(std::make_shared<Script>()).info().limits;
+  FakeDevice device(std::make_shared<Script>());
+  const DeviceLimits limits = device.info().limits;
+  const auto module = device.load({}, {});
   Reserve reserve(kernel);
   detail::Launchable made;
   made.problem = {50};
   made.config = {2, 0};
+  made.loaded = module.get();
   const auto loaded = std::make_shared<const detail::Launchable>(made);
   const std::int64_t problem[] = {60};
   {

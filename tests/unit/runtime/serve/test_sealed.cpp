@@ -273,6 +273,22 @@ TEST_CASE("what serves an unprepared problem is allowed for it", "[runtime][seal
     CHECK(launch(handle, 100));
     CHECK_THROWS_AS(launch(handle, 129), UnpreparedError);  // it was loaded for 128 bytes
   }
+  SECTION("a cooperative grid") {
+    DeviceLimits& limits = process.device->info().limits;
+    limits.cooperative = true;
+    limits.multiprocessors = 4;
+    limits.max_blocks_per_multiprocessor = 1;
+    kernel.launch = [](std::span<const std::int64_t> c, std::span<const std::int64_t> p) {
+      return Launch{
+          .grid = {static_cast<unsigned>(p[0] / c[0])}, .block = {32}, .cooperative = true};
+    };
+    const Runtime runtime = process.runtime();
+    const auto handle = runtime.tuned(kernel);
+    REQUIRE(runtime.prepare(problems({8}), {.work = PrepareWork::compile}).complete());
+    runtime.seal();
+    CHECK(launch(handle, 6));
+    CHECK_THROWS_AS(launch(handle, 12), UnpreparedError);  // 6 blocks, but 4 fit
+  }
   SECTION("the default first, then what most problems use") {
     process.of(8).seconds = 1e-3;
     kernel = doubling({1, 2, 4, 8}, 2);
