@@ -107,22 +107,21 @@ class Core final : public ChoiceCore {
     TuneResult result =
         stopped ? runtime::not_tuned(decision.field.subject, bucket, engine_->device()->info(),
                                      SearchEnd::stopped, "the run was stopped before it was tried")
-        : switches_.forced ? time_forced(decision, bucket, options)
+        : switches_.forced ? time_forced(decision, bucket, options, ChoiceTuner::Kernels::as_in_use)
                            : tuner_
                                  .measure(decision.field, bucket, options, nullptr, false,
                                           ChoiceTuner::Kernels::as_in_use)
                                  .result;
-    const auto take = [&](const TuneResult& from) {
-      decision.config = from.winner().config;
-      decision.failed = runtime::failed_configs(from);
-    };
+    decision.failed = runtime::failed_configs(result);
     if (result.winner().status == CandidateStatus::measured) {
-      take(result);
+      decision.config = result.winner().config;
     } else if (auto recall = tuner_.recall(decision.field, bucket)) {
-      take(recall->result);
+      decision.config = recall->result.winner().config;
+      decision.failed.merge(runtime::failed_configs(recall->result));
       if (recall->same_space) result = std::move(recall->result);
     }
-    use(problem, bucket, std::move(decision));
+    // Else, as of a kernel that the budget did not reach, launches find what they use.
+    if (tuner_.can_launch_at_once(decision, bucket)) use(problem, bucket, std::move(decision));
     return result;
   }
 
@@ -357,8 +356,9 @@ class Core final : public ChoiceCore {
   }
 
   TuneResult time_forced(const Decision& decision, const ProblemValues& bucket,
-                         const TuneOptions& options) {
-    TuneResult result = tuner_.time_first(decision, bucket, options);
+                         const TuneOptions& options,
+                         ChoiceTuner::Kernels kernels = ChoiceTuner::Kernels::tuned) {
+    TuneResult result = tuner_.time_first(decision, bucket, options, kernels);
     result.warnings.push_back(forced_text());
     return result;
   }
@@ -368,7 +368,8 @@ class Core final : public ChoiceCore {
   /// decided: then its next launch tries again. @throws what the first of these threw
   void use(Span problem, const ProblemValues& bucket, Decision decision) {
     const auto decided = std::make_shared<const Decision>(std::move(decision));
-    if (!switches_.forced || decided->by_ranks) tuner_.decide(bucket, decided);
+    if ((!switches_.forced && !lacks_something_now(*decided)) || decided->by_ranks)
+      tuner_.decide(bucket, decided);
     std::set<Values> problems = known_problems(bucket);
     problems.emplace(problem.begin(), problem.end());
     std::exception_ptr failed;

@@ -114,10 +114,12 @@ void ChoiceTuner::throw_if_undecidable(const ProblemValues& bucket) const {
 }
 
 TuneResult ChoiceTuner::time_first(const Decision& first, const ProblemValues& bucket,
-                                   const TuneOptions& options) {
+                                   const TuneOptions& options, Kernels kernels) {
   Parts parts = no_parts();
   if (first.by_ranks)
     parts.kernels = first.kernels;
+  else if (kernels == Kernels::as_in_use)
+    parts = parts_in_use(first.field, bucket);
   else
     tune_alone_each(first.field, bucket, &options, false);
   return time_default(workshop_, *maker(first.field, bucket, options, parts), options);
@@ -268,6 +270,11 @@ bool ChoiceTuner::has_gate(const Field& field) const {
   return switches_.gate_seconds > 0 && field.subject.configs.size() > 1;
 }
 
+bool ChoiceTuner::acts(const TuneResult& of_first) const {
+  const Candidate& winner = of_first.winner();
+  return winner.status == CandidateStatus::measured && winner.seconds < switches_.gate_seconds;
+}
+
 Field ChoiceTuner::gated(const Field& field, Span bucket) const {
   const std::size_t first = field.place(field.subject.configs.front()).contender;
   std::vector<Entrance> entrances = field.entrances;
@@ -303,9 +310,7 @@ std::optional<TuneOutcome> ChoiceTuner::stop_at_gate(Field& field, const Problem
   }
   TuneResult& result = outcome->result;
   const Candidate& winner = result.winner();
-  if (outcome->ending != Ending::winner || winner.status != CandidateStatus::measured ||
-      winner.seconds >= switches_.gate_seconds)
-    return {};
+  if (outcome->ending != Ending::winner || !acts(result)) return {};
   const std::string text = format(
       "the gate has acted: {} takes {:.3g} us, less than {:.3g} us, so no other candidate was "
       "tried",
@@ -322,7 +327,7 @@ std::optional<Recall> ChoiceTuner::recall(Field& field, const ProblemValues& buc
   if ((recall && recall->same_space) || !has_gate(field)) return recall;
   Field first = gated(field, bucket);
   auto of_gate = workshop_.records().recall(first.subject, bucket);
-  if (!of_gate || !of_gate->same_space) return recall;
+  if (!of_gate || !of_gate->same_space || !acts(of_gate->result)) return recall;
   field = std::move(first);
   return of_gate;
 }
@@ -368,20 +373,33 @@ ChoiceTuner::Parts ChoiceTuner::parts_in_use(const Field& field,
   for (std::size_t i = 0; i < contenders_.size(); ++i) {
     const auto kernel = contenders_[i]->kernel();
     if (!kernel || field.entrances[i].candidates.empty()) continue;
+    if (!contenders_[i]->is_in_use(bucket)) {
+      parts.failed[i] = {"its own tuning has put nothing in use", true};
+      parts.complete = false;
+      continue;
+    }
     const auto known = kernel->known(kernel->definition().bucketed(bucket));
     parts.complete = parts.complete && known && known->complete;
   }
   return parts;
 }
 
+bool ChoiceTuner::can_launch_at_once(const Decision& decision, const ProblemValues& bucket) const {
+  return contenders_[decision.field.place(decision.config).contender]->is_in_use(bucket);
+}
+
 std::vector<detail::ChoiceCore::KernelProblem> ChoiceTuner::kernels(
     const ProblemValues& bucket) const {
   std::vector<detail::ChoiceCore::KernelProblem> kernels;
   for (const auto& contender : contenders_)
-    if (auto kernel = contender->kernel(); kernel && !contender->enter(bucket).candidates.empty()) {
-      Values problem = bucket_to_tune(*kernel, bucket);
-      kernels.push_back({std::move(kernel), std::move(problem)});
-    }
+    if (auto kernel = contender->kernel(); kernel && !contender->enter(bucket).candidates.empty())
+      try {
+        Values problem = bucket_to_tune(*kernel, bucket);
+        kernels.push_back({std::move(kernel), std::move(problem)});
+      } catch (const Error& error) {  // the other alternatives meet without it
+        engine_.log(LogLevel::warning, format("choice {}: alternative {}: {}", choice_.name,
+                                              contender->what().name, error.what()));
+      }
   return kernels;
 }
 

@@ -54,19 +54,22 @@ class ChoiceTuner {
   /// come to the same again. Until something is decided.
   void throw_if_undecidable(const ProblemValues& bucket) const;
 
+  /// Whether kernels are tuned by themselves first.
+  enum class Kernels { tuned, as_in_use };
   /// The first candidate alone; nothing is recorded. Tunes nothing by itself where ranks have
   /// decided.
   TuneResult time_first(const Decision& first, const ProblemValues& bucket,
-                        const TuneOptions& options);
+                        const TuneOptions& options, Kernels kernels = Kernels::tuned);
   /// Tunes an only candidate that is a kernel, and says whether it is one: it has been verified by
   /// its own tuning then, and an empty problem has nothing to time.
   bool tuned_by_itself(const Field& field, const ProblemValues& bucket, const TuneOptions* alone);
-  enum class Kernels { tuned, as_in_use };
   /// First what is tuned by itself, unless kernels take part as they are in use, then all candidates
   /// in one search, with one final. Where the gate acts, `field` is the gated one from then on.
   /// @param alone options of the former; null: as launches do
   TuneOutcome measure(Field& field, const ProblemValues& bucket, TuneOptions options,
                       const TuneOptions* alone, bool for_launch, Kernels kernels = Kernels::tuned);
+  /// Whether launches of a decision need not tune its kernel.
+  bool can_launch_at_once(const Decision& decision, const ProblemValues& bucket) const;
   /// What is on record for any policy. Where that is of the gate, `field` is the gated one from
   /// then on.
   std::optional<Recall> recall(Field& field, const ProblemValues& bucket);
@@ -106,6 +109,8 @@ class ChoiceTuner {
   bool is_only_kernel(const Field& field) const;
   /// Whether there is a gate that may leave out others than the first candidate.
   bool has_gate(const Field& field) const;
+  /// Whether the first candidate is fast enough for the gate.
+  bool acts(const TuneResult& of_first) const;
   /// The field with the first candidate alone. @pre has_gate()
   Field gated(const Field& field, Span bucket) const;
   /// The outcome for the first candidate alone, if the gate acts. Then `field` is the gated one.

@@ -159,6 +159,9 @@ class Template final : public Contender {
   }
 
   std::shared_ptr<ServedHandle> kernel() const override { return handle_; }
+  bool is_in_use(Span bucket) const override {
+    return handle_->fixed() || handle_->problems().find(handle_->definition().bucketed(bucket));
+  }
 
   Entrance enter(Span problem) override {
     if (std::string why = unsupported(problem, device_); !why.empty()) return {{}, std::move(why)};

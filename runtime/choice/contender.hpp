@@ -77,6 +77,8 @@ class Contender {
   virtual std::string identity(Span /*problem*/) const { return {}; }
   /// The handle of a kernel; null: it is none.
   virtual std::shared_ptr<ServedHandle> kernel() const { return {}; }
+  /// False of a kernel that the next launch of a bucket would tune.
+  virtual bool is_in_use(Span /*bucket*/) const { return true; }
   /// `problem` is a bucket. @throws what `supports` throws
   virtual Entrance enter(Span problem) = 0;
   /// Tunes what is tuned by itself, before this alternative meets the others. With `options` null

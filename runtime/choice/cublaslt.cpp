@@ -325,6 +325,7 @@ class Cublaslt final : public Contender {
       if (algo) bytes = product->check(*algo);
       if (fits(bytes)) return;
       algo = kept(identity(problem), candidate);
+      if (!algo) algo = kept(identity(operation_.bucketed(problem)), candidate);
       if (algo) bytes = product->check(*algo);
     });
     if (!algo || !fits(bytes))
@@ -355,13 +356,10 @@ class Cublaslt final : public Contender {
     answers_.insert_or_assign({description, of}, answer);
     return true;
   }
-  /// The answer for this product, else for another one, as a bucket's is for its problems.
   std::optional<cublaslt::Algo> kept(const std::string& of, Span description) const {
     const std::lock_guard lock(mutex_);
-    const Values key(description.begin(), description.end());
-    auto found = answers_.find({key, of});
-    if (found == answers_.end()) found = answers_.lower_bound({key, {}});
-    if (found == answers_.end() || found->first.first != key) return {};
+    const auto found = answers_.find({Values(description.begin(), description.end()), of});
+    if (found == answers_.end()) return {};
     return found->second;
   }
 

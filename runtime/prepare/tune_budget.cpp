@@ -155,20 +155,18 @@ class Budget {
           !guess.second.empty() && ready.insert(guess).second)
         guesses.push_back(guess);
     build({picks.begin(), picks.end()}, {});
-    const std::size_t begun = build(guesses, TimeLimit(kForGuesses * total_, start_));
-    const std::set<Instance> late(guesses.begin() + static_cast<std::ptrdiff_t>(begun),
-                                  guesses.end());
+    const std::set<Instance> late = build(guesses, TimeLimit(kForGuesses * total_, start_));
     for (Item& item : items_)
       if (late.contains({item.handle, item.guess})) item.guess.clear();
   }
 
-  /// Returns how many of them were begun within the limit.
-  std::size_t build(const std::vector<Instance>& instances, const TimeLimit& limit) {
-    std::atomic<std::size_t> begun = 0;
+  /// Returns those that were not begun within the limit.
+  std::set<Instance> build(const std::vector<Instance>& instances, const TimeLimit& limit) {
+    std::vector<char> begun(instances.size(), 0);
     for_each_index(engine_.builder().builds_at_once(), instances.size(), options_.stop,
                    [&](std::size_t i) {
                      if (limit.passed()) return;
-                     ++begun;
+                     begun[i] = 1;
                      const auto& [handle, config] = instances[i];
                      try {
                        engine_.builder().build(handle->definition(), config,
@@ -177,7 +175,10 @@ class Budget {
                      }
                    },
                    {});
-    return begun;
+    std::set<Instance> late;
+    for (std::size_t i = 0; i < instances.size(); ++i)
+      if (!begun[i]) late.insert(instances[i]);
+    return late;
   }
 
   void stand_in() {

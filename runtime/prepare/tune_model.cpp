@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "kiln/detail/format.hpp"
 #include "runtime/prepare/tune_budget.hpp"
 #include "runtime/serve/engine.hpp"
+#include "runtime/serve/provisions.hpp"
 #include "runtime/serve/tune_one.hpp"
 #include "runtime/support/time_limit.hpp"
 
@@ -86,9 +88,9 @@ class Model {
     jobs_.emplace_back(true, known->second);
     if (first) meetings_.push_back({job.choice, job.problem, 0});
     Meeting& meeting = meetings_[known->second];
-    meeting.weight += job.weight;
-    if (!first) {  // its weights add up
-      for (const std::size_t kernel : meeting.kernels) problems_[kernel].weight += job.weight;
+    add(meeting.weight, job.weight);
+    if (!first) {
+      for (const std::size_t kernel : meeting.kernels) add(problems_[kernel].weight, job.weight);
       return;
     }
     try {
@@ -103,6 +105,10 @@ class Model {
     } catch (...) {
       meeting.outcome = failed(meeting, std::current_exception());
     }
+  }
+
+  static void add(double& weight, double more) {
+    weight = std::min(weight + more, std::numeric_limits<double>::max());
   }
 
   static std::optional<Values> winner(ServedHandle& handle, const Values& bucket) {
@@ -142,10 +148,19 @@ class Model {
       options.stop = none.get_token();
     }
     try {
-      options.retune = options.retune || has_changed(meeting);
+      use_what_is_known(meeting);
+      const bool changed = has_changed(meeting);
+      options.retune = options.retune || changed;
       TuneResult& result = meeting.outcome.result;
       result = meeting.choice->meet(meeting.problem, options);
-      if (!late || result.winner().status == CandidateStatus::measured) return;
+      if (!late) return;
+      if (result.winner().status == CandidateStatus::measured) {
+        if (changed)
+          result.warnings.push_back(
+              "the shared budget ran out before its alternatives met; a kernel of it has another "
+              "winner since: measure it again");
+        return;
+      }
       result.end = SearchEnd::seconds;
       result.candidates[result.winner_index].reason =
           "the shared budget ran out before its alternatives met";
@@ -153,6 +168,15 @@ class Model {
       throw;
     } catch (...) {
       meeting.outcome = failed(meeting, std::current_exception());
+    }
+  }
+
+  /// Another handle of the same kernel may have been tuned further meanwhile.
+  void use_what_is_known(const Meeting& meeting) {
+    for (const std::size_t place : meeting.kernels) {
+      const WeightedProblem& p = problems_[place];
+      if (const auto known = p.handle->known(p.problem))
+        p.handle->provisions().use_better_known(p.problem, *known);
     }
   }
 
@@ -172,7 +196,7 @@ class Model {
     named.kernel = choice.name;
     named.types = choice.types;
     named.problem_fields = choice.operation.problem_fields;
-    named.problem = meeting.problem;
+    named.problem = Values(choice.operation.bucketed(meeting.problem));
     named.device = engine_.device()->info().id;
     BudgetResult outcome{failed_result(std::move(named), {}, why), why};
     engine_.log(LogLevel::warning,

@@ -321,9 +321,10 @@ std::optional<Recall> recall_from(const json& record, const Tunable& subject,
   const Values base = subject.default_config(problem, device.target, device.limits);
   const bool same_default = found.default_candidate().config == base;
   const bool of_a_choice = subject.function() && subject.function()->of_a_choice;
-  if (found.kernel != result.kernel || found.types != result.types ||
-      found.problem != result.problem || found.parameters != result.parameters ||
-      (!same_default && !of_a_choice))
+  // Records of choices did not always have types; their keys tell those of one name apart.
+  const bool same_types = found.types == result.types || (of_a_choice && found.types.empty());
+  if (found.kernel != result.kernel || !same_types || found.problem != result.problem ||
+      found.parameters != result.parameters || (!same_default && !of_a_choice))
     return {};
   bool default_found = false, winner_found = false;
   for (std::size_t i = 0; i < found.candidates.size(); ++i) {

@@ -83,7 +83,8 @@ class ChoiceCore {
   /// UserError on a kernel that has nothing to do
   virtual std::vector<KernelProblem> kernels(Span problem) = 0;
   /// As tune(), without ranks, with kernels as they are in use. Where nothing is measured, what is
-  /// on record. Whatever comes of it, launches do not tune afterwards. `options` are complete.
+  /// on record. Launches do not tune afterwards, unless this throws or nothing of a kernel is in use.
+  /// `options` are complete.
   virtual TuneResult meet(Span problem, const TuneOptions& options) = 0;
 };
 

@@ -401,10 +401,12 @@ function sideBySide(problem, chosen, choose) {
       element("td", {class: "config"}, ranks.plan_digest ? ranks.plan_digest.slice(0, 16) : ranks.why || "–"),
       element("td", {class: "config"}, (!result.alternatives && problem.results[0].alternatives ? `kernel ${result.kernel} by itself: ` : "") + result.source));
   });
-  const winners = new Set(problem.results.filter(result => result.winner !== null).map(result => configText(result, result.winner)));
+  // A choice's kernels have configs of their own.
+  const alike = problem.results.filter(result => !result.alternatives === !problem.results[0].alternatives);
+  const winners = new Set(alike.filter(result => result.winner !== null).map(result => configText(result, result.winner)));
   return element("div", {class: "box scroll"}, element("h3", {}, "Side by side"),
     element("p", {class: "soft"}, `${problem.results.length} results of this problem: ` +
-      (winners.size === 1 ? "all have the same winner." : `${winners.size} different winners.`)),
+      (winners.size === 1 ? `${alike.length === problem.results.length ? "all" : "those of the choice"} have the same winner.` : `${winners.size} different winners.`)),
     element("table", {}, element("tr", {}, ["", "rank", "default", "winner", "winner's config", "candidates", "plan", "source"].map(name => element("th", {}, name))), rows));
 }
 

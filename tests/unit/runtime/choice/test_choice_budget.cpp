@@ -1,4 +1,6 @@
 // Choices as jobs of Runtime::tune, beside kernels.
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <stop_token>
@@ -125,6 +127,81 @@ TEST_CASE("a choice that a stopped budget did not reach launches its first candi
   CHECK(results[0].end == SearchEnd::stopped);
   CHECK(f.chosen({50}).name == "mine");
   CHECK(t.process.device->timings == 0);
+}
+
+TEST_CASE("a stopped budget does not tune the kernel that a choice would launch",
+          "[choice][budget]") {
+  Twice t;
+  t.twice.alternatives.push_back(t.process.way("mine", 0.5e-3));
+  const Runtime runtime = t.process.runtime();
+  const auto f = tuned(runtime, t.twice);
+  std::stop_source stop;
+  stop.request_stop();
+  TuneOptions options{.max_seconds = 60};
+  options.stop = stop.get_token();
+  runtime.tune(std::vector<TuneJob>{{f, {50}}}, options);
+  CHECK(t.process.device->timings == 0);
+  CHECK(f.chosen({50}).name == "mine");  // launches tune
+}
+
+TEST_CASE("a kernel that fails in a budget is not tuned again when its choice meets",
+          "[choice][budget]") {
+  Twice t;
+  t.twice.alternatives.push_back(t.process.way("mine", 0.5e-3));
+  std::atomic<int> launches = 0;
+  for (const int a : {1, 2, 4, 8})
+    t.process.of_typed(a).run = [&](void** args) {
+      ++launches;
+      **static_cast<float**>(args[0]) = -1;
+    };
+  const Runtime runtime = t.process.runtime();
+  const auto f = tuned(runtime, t.twice);
+  const auto by_itself = runtime.tuned(typed_doubling());
+  CHECK_THROWS_AS(by_itself.tune({60}), TuningFailedError);
+  const int once = launches.exchange(0);
+  REQUIRE(once > 0);
+  const TuneResult result =
+      runtime.tune(std::vector<TuneJob>{{f, {50}}}, {.max_seconds = 60}).front();
+  CHECK(result.count(CandidateStatus::measured) == 1);
+  CHECK(f.chosen({50}).name == "mine");
+  CHECK(launches == once);
+}
+
+TEST_CASE("a meeting that is stopped puts nothing in use that was found wrong",
+          "[choice][budget]") {
+  Twice t;
+  std::stop_source stop;
+  DoublingWay wrong = t.process.way("wrong", 1e-5);
+  wrong.call = [&](const auto&, Stream, float* y, const float*, int n) {
+    std::fill_n(y, n, 0.0f);
+    stop.request_stop();
+  };
+  t.twice.alternatives.insert(t.twice.alternatives.begin(), wrong);
+  t.twice.workload = typed_doubling().workload;
+  const Runtime runtime = t.process.runtime();
+  const auto f = tuned(runtime, t.twice);
+  TuneOptions options{.max_seconds = 60};
+  options.stop = stop.get_token();
+  const TuneResult result = runtime.tune(std::vector<TuneJob>{{f, {50}}}, options).front();
+  REQUIRE(result.count(CandidateStatus::wrong_result) == 1);
+  CHECK(result.count(CandidateStatus::measured) == 0);
+  CHECK(f.chosen({50}).name == "template");
+}
+
+TEST_CASE("a choice that is forced to a kernel has it tuned once within a budget",
+          "[choice][budget]") {
+  Twice t;
+  t.twice.alternatives.push_back(t.process.way("mine", 0.5e-3));
+  const Runtime runtime = t.process.runtime();
+  const auto f = tuned(runtime, t.twice, {.choose = "template"});
+  const TuneResult result =
+      runtime.tune(std::vector<TuneJob>{{f, {50}}}, {.max_seconds = 60}).front();
+  CHECK(result.winner().status == CandidateStatus::measured);
+  const auto known = runtime.tuned(typed_doubling()).known({50});
+  REQUIRE(known);
+  CHECK(known->complete);
+  CHECK(f.chosen({50}).name == "template");
+  CHECK(t.process.calls.empty());
 }
 
 TEST_CASE("a choice within a budget stops at its gate", "[choice][budget][gate]") {

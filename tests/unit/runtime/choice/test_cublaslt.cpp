@@ -115,6 +115,19 @@ TEST_CASE("cuBLASLt that could not be opened just now is opened later", "[choice
   CHECK(f.chosen(kSmall).name == "cublaslt");
 }
 
+TEST_CASE("what was tuned while cuBLASLt could not be opened is prepared anew",
+          "[choice][cublaslt]") {
+  Directory directory;
+  Multiplier process(directory.path());
+  const auto f = tuned(process.runtime(), process.choice());
+  process.fake->create_status = 3;
+  f.tune(kSmall);
+  CHECK(f.chosen(kSmall).name == "mine");
+  process.fake->create_status = 0;
+  f.prepare(kSmall);
+  CHECK(f.chosen(kSmall).name == "cublaslt");
+}
+
 TEST_CASE("of two answers with the same attributes the first is the one that is launched",
           "[choice][cublaslt]") {
   Directory directory;
