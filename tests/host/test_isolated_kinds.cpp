@@ -171,8 +171,8 @@ TEST_CASE("a worker measures what this process measures", "[host][isolation]") {
   // A factor that a busy machine does not reach; figures that are compared are a benchmark's.
   for (const std::int64_t mode : {trouble::slow, trouble::fast}) {
     const double ratio = trouble::of(there, mode).seconds / trouble::of(here, mode).seconds;
-    CHECK(ratio > 0.3);
-    CHECK(ratio < 3);
+    CHECK(ratio > 0.05);
+    CHECK(ratio < 20);
   }
   CHECK(trouble::of(there, trouble::fast).max_error == trouble::of(here, trouble::fast).max_error);
 }
