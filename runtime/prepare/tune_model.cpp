@@ -70,6 +70,7 @@ class Model {
   struct Meeting {
     detail::ChoiceCore* choice;
     Values problem;  ///< the first of its bucket
+    Values bucket;
     double weight;
     std::vector<std::size_t> kernels{};  ///< places among the problems
     /// By kernel: the winner on record before anything was tuned.
@@ -86,7 +87,7 @@ class Model {
     const Values bucket(job.choice->description().operation.bucketed(job.problem));
     const auto [known, first] = places_.try_emplace({job.choice, bucket}, meetings_.size());
     jobs_.emplace_back(true, known->second);
-    if (first) meetings_.push_back({job.choice, job.problem, 0});
+    if (first) meetings_.push_back({job.choice, job.problem, bucket, 0});
     Meeting& meeting = meetings_[known->second];
     add(meeting.weight, job.weight);
     if (!first) {
@@ -196,7 +197,7 @@ class Model {
     named.kernel = choice.name;
     named.types = choice.types;
     named.problem_fields = choice.operation.problem_fields;
-    named.problem = Values(choice.operation.bucketed(meeting.problem));
+    named.problem = meeting.bucket;
     named.device = engine_.device()->info().id;
     BudgetResult outcome{failed_result(std::move(named), {}, why), why};
     engine_.log(LogLevel::warning,

@@ -16,6 +16,18 @@ using namespace kiln;
 using namespace kiln::test;
 using namespace std::chrono_literals;
 
+namespace {
+
+TuneOptions stopped_at_once() {
+  std::stop_source stop;
+  stop.request_stop();
+  TuneOptions options{.max_seconds = 60};
+  options.stop = stop.get_token();
+  return options;
+}
+
+}  // namespace
+
 TEST_CASE("kernels and choices share a budget", "[choice][budget]") {
   Twice t;
   auto doubles = typed_doubling();
@@ -101,11 +113,8 @@ TEST_CASE("a choice that a budget did not reach tells what is on record", "[choi
   tuned(t.process.runtime(), t.twice).tune({50});
   const Runtime runtime = t.process.runtime();
   const auto f = tuned(runtime, t.twice);
-  std::stop_source stop;
-  TuneOptions options{.max_seconds = 60};
-  options.stop = stop.get_token();
-  stop.request_stop();
-  const TuneResult result = runtime.tune(std::vector<TuneJob>{{f, {50}}}, options).front();
+  const TuneResult result =
+      runtime.tune(std::vector<TuneJob>{{f, {50}}}, stopped_at_once()).front();
   CHECK(result.from_store);
   CHECK(result.count(CandidateStatus::measured) == 2);
   CHECK_THAT(result.describe(result.winner()), Catch::Contains("alternative=mine"));
@@ -118,11 +127,7 @@ TEST_CASE("a choice that a stopped budget did not reach launches its first candi
   t.twice.alternatives.insert(t.twice.alternatives.begin(), t.process.way("mine", 0.5e-3));
   const Runtime runtime = t.process.runtime();
   const auto f = tuned(runtime, t.twice);
-  std::stop_source stop;
-  stop.request_stop();
-  TuneOptions options{.max_seconds = 60};
-  options.stop = stop.get_token();
-  const auto results = runtime.tune(std::vector<TuneJob>{{f, {50}}}, options);
+  const auto results = runtime.tune(std::vector<TuneJob>{{f, {50}}}, stopped_at_once());
   CHECK(results[0].winner().status == CandidateStatus::not_tried);
   CHECK(results[0].end == SearchEnd::stopped);
   CHECK(f.chosen({50}).name == "mine");
@@ -135,11 +140,7 @@ TEST_CASE("a stopped budget does not tune the kernel that a choice would launch"
   t.twice.alternatives.push_back(t.process.way("mine", 0.5e-3));
   const Runtime runtime = t.process.runtime();
   const auto f = tuned(runtime, t.twice);
-  std::stop_source stop;
-  stop.request_stop();
-  TuneOptions options{.max_seconds = 60};
-  options.stop = stop.get_token();
-  runtime.tune(std::vector<TuneJob>{{f, {50}}}, options);
+  runtime.tune(std::vector<TuneJob>{{f, {50}}}, stopped_at_once());
   CHECK(t.process.device->timings == 0);
   CHECK(f.chosen({50}).name == "mine");  // launches tune
 }
