@@ -1,9 +1,12 @@
 #include "kiln/registry.hpp"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
+#include "runtime/build/has_fields.hpp"
 
 namespace kiln {
 
@@ -41,6 +44,28 @@ auto make_of(const std::vector<Registered>& all, std::string_view name, std::str
   return found->make(type);
 }
 
+/// The one that the name and types of a definition belong to; of several the one that `fits`, else
+/// the first.
+template <class Registered, class Fits>
+auto find_of(const std::vector<Registered>& all, const std::string& name,
+             const std::vector<std::string>& types, const char* kind, const Fits& fits) {
+  std::string known;
+  std::optional<decltype(all.front().make(""))> found;
+  for (const Registered& family : all)
+    for (const std::string& type : family.types) {
+      auto made = family.make(type);
+      known += detail::format("{}{}<{}>", known.empty() ? "" : ", ", made.name,
+                              join(made.types, [](const auto& t) { return t; }));
+      if (made.name != name || made.types != types) continue;
+      if (fits(made)) return made;
+      if (!found) found = std::move(made);
+    }
+  if (!found)
+    throw UserError(
+        detail::format("there is no such {} with these types (known: {})", kind, known));
+  return *std::move(found);
+}
+
 }  // namespace
 
 Registry& Registry::add(RegisteredKernel kernel) {
@@ -52,6 +77,11 @@ KernelDefinition Registry::make(std::string_view name, std::string_view type) co
   return make_of(kernels_, name, type, "kernel");
 }
 
+KernelDefinition Registry::find(const std::string& name,
+                                const std::vector<std::string>& types) const {
+  return find_of(kernels_, name, types, "kernel", [](const auto&) { return true; });
+}
+
 Registry& Registry::add_choice(RegisteredChoice choice) {
   add_to(choices_, std::move(choice), "choice");
   return *this;
@@ -60,6 +90,14 @@ Registry& Registry::add_choice(RegisteredChoice choice) {
 detail::ChoiceDescription Registry::make_choice(std::string_view name,
                                                 std::string_view type) const {
   return make_of(choices_, name, type, "choice");
+}
+
+detail::ChoiceDescription Registry::find_choice(
+    const std::string& name, const std::vector<std::string>& types,
+    const std::map<std::string, std::int64_t>& problem) const {
+  return find_of(choices_, name, types, "choice", [&](const detail::ChoiceDescription& choice) {
+    return runtime::has_fields(choice.operation, problem);
+  });
 }
 
 }  // namespace kiln

@@ -38,18 +38,6 @@ std::vector<Target> targets_of(const PrecompileRequest& request) {
   return targets;
 }
 
-/// A choice has the binaries of its kernels.
-std::vector<NamedProblem> with_kernels_of_choices(const std::vector<NamedProblem>& problems) {
-  std::vector<NamedProblem> all;
-  for (const NamedProblem& p : problems) {
-    if (!p.choice) all.push_back(p);
-    if (p.choice)
-      for (const auto& alternative : p.choice->alternatives)
-        if (alternative.kernel) all.push_back({*alternative.kernel, p.problem, p.devices, 0});
-  }
-  return all;
-}
-
 /// The problems that the command line names, directly or in a file.
 std::vector<NamedProblem> problems_of(const Registry& registry, const PrecompileRequest& request) {
   const auto& kernels = request.kernels;
@@ -59,7 +47,7 @@ std::vector<NamedProblem> problems_of(const Registry& registry, const Precompile
       throw UserError(
           "the entries of --problems FILE name problems and types: leave out --problem "
           "and --types");
-    return with_kernels_of_choices(read_problems(request.problems_file, registry, kernels));
+    return read_problems(request.problems_file, registry, kernels);
   }
   if (kernels.empty()) throw UserError("--problem is of one kernel: name it (see `kiln list`)");
   std::vector<std::string> problems = request.problems;
@@ -94,6 +82,7 @@ std::vector<PrecompileJob> jobs_of(const Registry& registry, const PrecompileReq
   if (targets.empty()) throw UserError("for which targets? Give --arch, e.g. --arch sm_90a,host");
   for (NamedProblem& problem : problems_of(registry, request)) {
     PrecompileJob job{std::move(problem.kernel), std::move(problem.problem), {}};
+    job.choice = std::move(problem.choice);
     for (const Target& target : targets)
       if (problem.meant_for(target.kind)) job.targets.push_back(target);
     if (!job.targets.empty()) jobs.push_back(std::move(job));

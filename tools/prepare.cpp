@@ -1,5 +1,6 @@
 #include "kiln/prepare.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -8,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "kiln/choice.hpp"
 #include "kiln/detail/format.hpp"
 #include "tools/checks.hpp"
 #include "tools/commands.hpp"
@@ -28,19 +30,27 @@ struct PrepareRequest {
   bool require_complete = false;
 };
 
-/// The registered kernels that the manifest names.
-std::vector<DynamicTuned> handles_for(const Manifest& manifest, const Registry& registry,
-                                      const Runtime& runtime) {
-  std::vector<DynamicTuned> handles;
+/// What the manifest names, of the registry. What that does not have is missing in the report.
+struct Handles {
+  std::vector<DynamicTuned> kernels;
+  std::vector<DynamicChoice> choices;
+};
+Handles handles_for(const Manifest& manifest, const Registry& registry, const Runtime& runtime) {
+  Handles handles;
+  const auto named = [&](bool is_choice, const auto& made) {
+    return std::ranges::any_of(manifest.wanted, [&](const WantedInstance& wanted) {
+      return wanted.is_choice == is_choice && wanted.kernel == made.name &&
+             wanted.types == made.types;
+    });
+  };
   for (const RegisteredKernel& family : registry.kernels())
-    for (const std::string& label : family.types) {
-      const KernelDefinition kernel = family.make(label);
-      for (const WantedInstance& wanted : manifest.wanted)
-        if (wanted.kernel == kernel.name && wanted.types == kernel.types) {
-          handles.push_back(runtime.tuned(kernel));
-          break;
-        }
-    }
+    for (const std::string& label : family.types)
+      if (const auto kernel = family.make(label); named(false, kernel))
+        handles.kernels.push_back(runtime.tuned(kernel));
+  for (const RegisteredChoice& family : registry.choices())
+    for (const std::string& label : family.types)
+      if (auto choice = family.make(label); named(true, choice))
+        handles.choices.push_back(tuned(runtime, std::move(choice)));
   return handles;
 }
 
@@ -51,7 +61,8 @@ std::string as_text(const PrepareReport& report) {
     for (const auto& [field, value] : p.problem)
       problem += format("{}{}={}", problem.empty() ? "" : ",", field, value);
     for (const std::string& type : p.types) types += (types.empty() ? "" : ", ") + type;
-    text += format("{}<{}> {}: {}{}\n", p.kernel, types, problem, to_string(p.state),
+    text += format("{}<{}> {}: {}{}{}\n", p.kernel, types, problem, to_string(p.state),
+                   p.alternative.empty() ? "" : ", " + p.alternative,
                    p.why.empty() ? "" : ": " + p.why.substr(0, p.why.find('\n')));
   }
   return text + format("{} of {} problems ready, {} compiled, {} tuned, {}{}\n", report.ready(),
@@ -115,7 +126,8 @@ void add_prepare(CLI::App& app, Context& context) {
                     "Exit with 4 unless every problem is as asked for");
   prepare->add_flag("--json", context.json, "Print JSON");
   prepare->footer(
-      "The kernels are those of the registry (see `kiln list`). What is done is kept: another call "
+      "The kernels and choices are those of the registry (see `kiln list`). What is done is kept: "
+      "another call "
       "goes on where this one ended.");
   prepare->callback([&context, request] {
     context.run = [&context, request] { return run_prepare(context, *request); };

@@ -46,14 +46,18 @@ NamedProblem make(const Registry& registry, const std::string& kernel, const std
   return named;
 }
 
-NamedProblem make_choice(const Registry& registry, const std::string& name,
-                         const std::string& types, const Fields& fields) {
-  auto choice = registry.make_choice(name, types);
+NamedProblem of_choice(kiln::detail::ChoiceDescription choice) {
   NamedProblem named{choice.operation, {}, {}, 0};
   named.kernel.name = choice.name;
   named.kernel.types = choice.types;
-  named.problem = named.kernel.problem(fields);
   named.choice = std::move(choice);
+  return named;
+}
+
+NamedProblem make_choice(const Registry& registry, const std::string& name,
+                         const std::string& types, const Fields& fields) {
+  NamedProblem named = of_choice(registry.make_choice(name, types));
+  named.problem = named.kernel.problem(fields);
   return named;
 }
 
@@ -61,17 +65,22 @@ NamedProblem make_choice(const Registry& registry, const std::string& name,
 std::vector<NamedProblem> problems_of(const Manifest& manifest, const Registry& registry,
                                       const std::vector<std::string>& only) {
   std::vector<NamedProblem> problems;
-  std::map<std::tuple<std::string, std::vector<std::string>, Values, std::string>, std::size_t>
+  std::map<std::tuple<bool, std::string, std::vector<std::string>, Values, std::string>,
+           std::size_t>
       places;
   const std::vector<PrecompileJob> jobs = jobs_for(manifest, registry);  // one for each instance
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     const PrecompileJob& job = jobs[i];
-    const KernelDefinition& kernel = job.kernel;
-    if (!only.empty() && std::ranges::find(only, kernel.name) == only.end()) continue;
+    NamedProblem named = job.choice ? of_choice(*job.choice) : NamedProblem{job.kernel, {}, {}, 0};
+    const KernelDefinition& kernel = named.kernel;
+    if (!only.empty() && (job.choice || std::ranges::find(only, kernel.name) == only.end()))
+      continue;
     const std::string device = job.targets.front().kind == Target::Kind::cuda ? "cuda" : "host";
-    const auto [place, first] =
-        places.try_emplace({kernel.name, kernel.types, job.problem, device}, problems.size());
-    if (first) problems.push_back({kernel, job.problem, {device}, 0, {}});
+    const auto [place, first] = places.try_emplace(
+        {job.choice.has_value(), kernel.name, kernel.types, job.problem, device}, problems.size());
+    named.problem = job.problem;
+    named.devices = {device};
+    if (first) problems.push_back(std::move(named));
     problems[place->second].weight += static_cast<double>(manifest.wanted[i].launches);
   }
   return problems;

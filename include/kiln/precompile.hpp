@@ -22,7 +22,7 @@
 
 namespace kiln {
 
-/// One problem of one kernel.
+/// One problem of one kernel or choice.
 struct PrecompileJob {
   KernelDefinition kernel;
   Values problem;
@@ -30,6 +30,9 @@ struct PrecompileJob {
   /// Empty: every config that the space allows for the problem on each target; of a kernel that
   /// lists its configs, all of the list.
   std::vector<Values> configs{};
+  /// In the place of `kernel`: those of its kernels that support the problem. Its own records go
+  /// into the bundle, too. A choice has no `configs`.
+  std::optional<detail::ChoiceDescription> choice{};
 };
 
 struct PrecompileOptions {
@@ -68,8 +71,8 @@ PrecompileReport precompile(const std::vector<PrecompileJob>& jobs,
                             const std::filesystem::path& output,
                             const PrecompileOptions& options = {});
 
-/// The jobs that a manifest asks for, with kernels of this registry. @throws UserError naming the
-/// entry when a kernel, its types or a field is not known.
+/// The jobs that a manifest asks for, one for each entry, with kernels and choices of this registry.
+/// @throws UserError naming the entry when a kernel or choice, its types or a field is not known.
 std::vector<PrecompileJob> jobs_for(const Manifest& manifest, const Registry& registry);
 
 /// The limits that constraints see for a device that this machine does not have: the figures of its

@@ -43,17 +43,22 @@ enum class PreparedState {
 };
 const char* to_string(PreparedState state) noexcept;
 
-/// One bucketed problem of one handle; where no handle was found, one entry of the manifest.
+/// One bucketed problem of one handle, or one exact problem of a choice; where no handle or choice
+/// was found, one entry of the manifest.
 struct PreparedProblem {
-  std::string kernel;
+  std::string kernel;  ///< its name, or that of a choice
   std::vector<std::string> types;
   std::map<std::string, std::int64_t> problem;
-  std::map<std::string, std::int64_t> config;  ///< what launches get; empty: nothing is loaded
+  /// What launches get: of a kernel or of a choice's alternative. Empty: nothing is loaded, or the
+  /// alternative has no parameters.
+  std::map<std::string, std::int64_t> config;
   PreparedState state = PreparedState::waiting;
   std::string why;  ///< why it is not `tuned`, `known` or `untuned`; also why an instance that the
                     ///< manifest names could not be had
   std::optional<Missing> missing{};  ///< the binary that `why` is about, if it is about one
   double seconds = 0;                ///< spent on loading and tuning this problem
+  bool is_choice = false;
+  std::string alternative{};  ///< of a choice: the one that launches use; empty: nothing is ready
 };
 
 struct PrepareReport {

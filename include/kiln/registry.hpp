@@ -5,7 +5,9 @@
 //                 [](std::string_view) { return scale.definition(); }});
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,11 +41,19 @@ class Registry {
   const std::vector<RegisteredKernel>& kernels() const noexcept { return kernels_; }
   /// @throws UserError listing the known names or types. An empty type means the first.
   KernelDefinition make(std::string_view name, std::string_view type = {}) const;
+  /// The one with a definition's name and types, as manifests and records have them.
+  /// @throws UserError listing those that there are
+  KernelDefinition find(const std::string& name, const std::vector<std::string>& types) const;
 
   /// The same for choices, which have names of their own: a kernel may have the same.
   Registry& add_choice(RegisteredChoice choice);
   const std::vector<RegisteredChoice>& choices() const noexcept { return choices_; }
   detail::ChoiceDescription make_choice(std::string_view name, std::string_view type = {}) const;
+  /// The one with a description's name and types and, where several have these, with the fields of
+  /// this problem.
+  detail::ChoiceDescription find_choice(const std::string& name,
+                                        const std::vector<std::string>& types,
+                                        const std::map<std::string, std::int64_t>& problem) const;
 
  private:
   std::vector<RegisteredKernel> kernels_;

@@ -42,7 +42,10 @@ WantedInstance instance_from(const json& item) {
       throw UserError(detail::format("`{}` is not a string", name));
     return field->get<std::string>();
   };
-  wanted.kernel = text("kernel");
+  wanted.is_choice = item.contains("choice");
+  if (wanted.is_choice && item.contains("kernel"))
+    throw UserError("it has both `kernel` and `choice`");
+  wanted.kernel = text(wanted.is_choice ? "choice" : "kernel");
   wanted.target = text("target");
   const auto types = item.find("types");
   if (types == item.end() || !types->is_array()) throw UserError("`types` is not a list");
@@ -51,6 +54,7 @@ WantedInstance instance_from(const json& item) {
     wanted.types.push_back(type);
   }
   wanted.problem = integers(item.value("problem", json()), "problem");
+  if (item.contains("config") && wanted.is_choice) throw UserError("a choice has no `config`");
   if (item.contains("config")) wanted.config = integers(item["config"], "config");
   if (const auto launches = item.find("launches"); launches != item.end()) {
     if (!launches->is_number_unsigned()) throw UserError("`launches` is no number of launches");
@@ -91,8 +95,10 @@ Manifest Manifest::read(const std::filesystem::path& file) {
 void Manifest::write(const std::filesystem::path& file) const {
   json list = json::array();
   for (const WantedInstance& w : wanted) {
-    json item{
-        {"kernel", w.kernel}, {"types", w.types}, {"target", w.target}, {"problem", w.problem}};
+    json item{{w.is_choice ? "choice" : "kernel", w.kernel},
+              {"types", w.types},
+              {"target", w.target},
+              {"problem", w.problem}};
     if (!w.config.empty()) item["config"] = w.config;
     if (w.launches > 0) item["launches"] = w.launches;
     list.push_back(std::move(item));

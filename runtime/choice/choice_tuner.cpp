@@ -57,6 +57,7 @@ ChoiceTuner::ChoiceTuner(detail::Engine& engine, const detail::ChoiceDescription
       switches_(switches),
       deterministic_(engine.options().deterministic.value_or(false)),
       asked_by_launches_(std::move(asked_by_launches)),
+      failed_(choice.alternatives.size()),
       workshop_(engine.workshop(), Workshop::LentTurn{}) {}
 
 Decision ChoiceTuner::first_of(Span problem) const {
@@ -149,11 +150,6 @@ void ChoiceTuner::tell_of_first_answers(const Field& field) const {
   for (const Entrance& entrance : field.entrances)
     if (!entrance.why_not_first.empty())
       engine_.log(LogLevel::warning, format("choice {}: {}", choice_.name, entrance.why_not_first));
-}
-
-ChoiceTuner::Parts ChoiceTuner::no_parts() const {
-  const std::size_t count = contenders_.size();
-  return {std::vector<CannotRun>(count), KernelConfigs(count)};
 }
 
 ChoiceTuner::Parts ChoiceTuner::tune_alone_each(const Field& field, const ProblemValues& bucket,
@@ -364,7 +360,14 @@ TuneOutcome ChoiceTuner::measure(Field& field, const ProblemValues& bucket, Tune
   tell_of_first_answers(field);
   leave_rest(options, share_began);
   const auto maker = this->maker(field, bucket, options, parts);
-  return tune_alone(workshop_, *maker, options, for_launch);
+  try {
+    TuneOutcome tuned = tune_alone(workshop_, *maker, options, for_launch);
+    note_failed(field, failed_configs(tuned.result));
+    return tuned;
+  } catch (const NoneUsable& none) {
+    note_failed(field, failed_configs(none.result()));
+    throw;
+  }
 }
 
 ChoiceTuner::Parts ChoiceTuner::parts_in_use(const Field& field,

@@ -1,6 +1,7 @@
 // Tunes the buckets of a choice: what is tuned by itself first, then all candidates in one search.
 #pragma once
 
+#include <atomic>
 #include <exception>
 #include <map>
 #include <memory>
@@ -54,6 +55,8 @@ class ChoiceTuner {
   /// come to the same again. Until something is decided.
   void throw_if_undecidable(const ProblemValues& bucket) const;
 
+  /// Whether the only candidate is a kernel.
+  bool is_only_kernel(const Field& field) const;
   /// Whether kernels are tuned by themselves first.
   enum class Kernels { tuned, as_in_use };
   /// The first candidate alone; nothing is recorded. Tunes nothing by itself where ranks have
@@ -77,6 +80,13 @@ class ChoiceTuner {
   /// The kernels among the alternatives that take part, with their buckets.
   std::vector<detail::ChoiceCore::KernelProblem> kernels(const ProblemValues& bucket) const;
 
+  /// Contenders with one of these configs have failed in this choice.
+  void note_failed(const Field& field, const std::set<Values>& configs) noexcept {
+    for (const Values& config : configs) failed_[field.place(config).contender] = true;
+  }
+  /// Whether a contender has failed in any bucket. Takes no lock.
+  bool has_failed(std::size_t contender) const noexcept { return failed_[contender]; }
+
   struct Agreed {
     Decision decision;
     std::optional<TuneOutcome> tuned{};  ///< nothing: there was nothing to time
@@ -95,7 +105,9 @@ class ChoiceTuner {
     bool complete = true, changed = false;
     bool empty = false;  ///< a kernel launches nothing
   };
-  Parts no_parts() const;
+  Parts no_parts() const {
+    return {std::vector<CannotRun>(contenders_.size()), KernelConfigs(contenders_.size())};
+  }
   std::size_t count_kernels(const Field& field) const;
   void tell_of_first_answers(const Field& field) const;
   /// @param options with a time limit for all kernels together
@@ -106,7 +118,6 @@ class ChoiceTuner {
   /// Fails the kernels that ranks would launch with different configs: defaults may depend on the
   /// device. Finds whether `empty` holds on all ranks. A collective where there is a kernel.
   void compare_kernels(const Field& field, Parts& parts, const TuneOptions& options);
-  bool is_only_kernel(const Field& field) const;
   /// Whether there is a gate that may leave out others than the first candidate.
   bool has_gate(const Field& field) const;
   /// Whether the first candidate is fast enough for the gate.
@@ -135,6 +146,7 @@ class ChoiceTuner {
   const Switches& switches_;
   const bool deterministic_;
   const std::shared_ptr<Communicator> asked_by_launches_;
+  std::vector<std::atomic<bool>> failed_;  ///< by contender
   /// The runtime's, but for the turn: a candidate may be a kernel that is tuned when it is tried.
   Workshop workshop_;
   TuningTurn tuning_;  ///< with ranks, one problem at a time; without, the runtime's turn is enough

@@ -1,7 +1,6 @@
 // What ranks do before they agree on a manifest.
 #pragma once
 
-#include <algorithm>
 #include <exception>
 
 #include "kiln/manifest.hpp"
@@ -25,13 +24,6 @@ void before_agreement(const detail::Engine& engine, const Manifest& manifest,
   tell_if_it_throws(options, work, [&](const std::exception_ptr& why) {
     remember_absence(engine, manifest, options, why);
   });
-}
-
-/// The others may have to compile before they agree.
-inline TuneOptions patient(TuneOptions options) {
-  RankOptions& together = options.together;
-  together.first_seconds = std::max(together.first_seconds, together.tune_seconds);
-  return options;
 }
 
 }  // namespace kiln::runtime

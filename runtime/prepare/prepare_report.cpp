@@ -83,9 +83,13 @@ json as_json(const Missing& missing) {
 }
 
 json as_json(const PreparedProblem& p) {
-  json j{{"kernel", p.kernel},          {"types", p.types},
-         {"problem", p.problem},        {"config", p.config},
-         {"state", to_string(p.state)}, {"wall_s", p.seconds}};
+  json j{{p.is_choice ? "choice" : "kernel", p.kernel},
+         {"types", p.types},
+         {"problem", p.problem},
+         {"config", p.config},
+         {"state", to_string(p.state)},
+         {"wall_s", p.seconds}};
+  if (p.is_choice) j["alternative"] = p.alternative;
   if (!p.why.empty()) j["why"] = p.why;
   if (p.missing) j["missing"] = as_json(*p.missing);
   return j;

@@ -227,7 +227,7 @@ std::variant<Launchable, Missing> KernelLoader::load_fresh(std::span<const std::
     if (auto* failure = std::get_if<CompileFailure>(&build.outcome))
       throw CompileError(std::move(*failure));
     if (auto* missing = std::get_if<Missing>(&build.outcome)) {
-      engine_->wanted().note(definition_, problem, config);
+      engine_->wanted().note(engine_->wanted().instance(definition_, problem, config));
       return std::move(*missing);
     }
     binary = std::get<std::shared_ptr<const codegen::Binary>>(std::move(build.outcome));

@@ -21,7 +21,7 @@ using detail::Ready;
 Provisions::~Provisions() {
   try {
     for (const auto& [problem, launches] : launched_unprepared())
-      if (!engine_.wanted().note(kernel_, problem, {}, launches))
+      if (!engine_.wanted().note(engine_.wanted().instance(kernel_, problem, {}), launches))
         ++engine_.workshop().telemetry().counters.wanted_cut;
   } catch (const std::exception&) {  // no memory: the list is shorter
   }
@@ -187,24 +187,24 @@ void Provisions::keep_default(std::span<const Values> problems, Builder::Access 
 }
 
 void Provisions::seal() {
-  if (!notes_) {
-    own_notes_ = std::make_unique<ProblemNotes>(
-        kernel_.problem_fields.size(), &engine_.workshop().telemetry().counters.wanted_cut);
-    notes_ = own_notes_.get();
-  }
+  notes_.begin(kernel_.problem_fields.size(), &engine_.workshop().telemetry().counters.wanted_cut);
   reserve_.renew(loaded(), kernel_.space.default_config(engine_.device()->info().target),
                  engine_.device()->info().limits);
 }
 
+Ready Provisions::stand_in(std::span<const std::int64_t> problem) const {
+  Ready served;
+  if (!reserve_.distrusted(problem)) served = problems_.served(problem, Standing::meanwhile);
+  // Finding the configs that compute a problem's bits takes a lock.
+  if (!served && !kernel_.deterministic)
+    served = reserve_.find(problem, engine_.device()->info().limits);
+  return served;
+}
+
 Ready Provisions::unprepared(std::span<const std::int64_t> problem, OnUnprepared what) {
   Ready served;
-  if (what != OnUnprepared::error) {
-    if (!reserve_.distrusted(problem)) served = problems_.served(problem, Standing::meanwhile);
-    // Finding the configs that compute a problem's bits takes a lock.
-    if (!served && !kernel_.deterministic)
-      served = reserve_.find(problem, engine_.device()->info().limits);
-  }
-  const bool first = notes_.load(std::memory_order_acquire)->add(problem);
+  if (what != OnUnprepared::error) served = stand_in(problem);
+  const bool first = notes_.add(problem);
   unprepared_.add(served != nullptr);
   if (served && first && what == OnUnprepared::warn)
     engine_.log(LogLevel::warning,
@@ -220,8 +220,7 @@ Ready Provisions::unprepared(std::span<const std::int64_t> problem, OnUnprepared
 }
 
 std::map<Values, std::uint64_t> Provisions::launched_unprepared() const {
-  std::map<Values, std::uint64_t> problems;
-  if (const ProblemNotes* notes = notes_) problems = notes->all();
+  std::map<Values, std::uint64_t> problems = notes_.all();
   std::erase_if(problems, [&](const auto& noted) { return problems_.find(noted.first); });
   return problems;
 }

@@ -102,6 +102,9 @@ class Provisions {
 
   /// Gets ready to serve on a sealed runtime, with what is loaded now. By one thread at a time.
   void seal();
+  /// What can be launched for a problem on a sealed runtime without being prepared for it; null:
+  /// nothing. Takes no lock and allocates nothing, as Reserve::find. @pre seal() was called
+  detail::Ready stand_in(std::span<const std::int64_t> problem) const;
   /// What a launch of a problem that is not in use gets. Allocates nothing, as Reserve::find,
   /// unless it warns or throws. @pre seal() was called
   /// @throws UnpreparedError
@@ -119,8 +122,7 @@ class Provisions {
   const bool fixed_;
   Reserve reserve_;
   UnpreparedLaunches unprepared_;
-  std::unique_ptr<ProblemNotes> own_notes_;
-  std::atomic<ProblemNotes*> notes_{nullptr};  ///< set before a launch can be unprepared
+  NotedLaunches notes_;  ///< begin before a launch can be unprepared
 };
 
 }  // namespace kiln::runtime

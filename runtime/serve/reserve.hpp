@@ -107,4 +107,27 @@ class ProblemNotes {
   std::atomic<std::size_t> count_{0};
 };
 
+/// The same, from begin() on.
+class NotedLaunches {
+ public:
+  /// By one thread at a time. Later calls do nothing.
+  void begin(std::size_t fields, std::atomic<std::uint64_t>* no_room) {
+    if (own_) return;
+    own_ = std::make_unique<ProblemNotes>(fields, no_room);
+    notes_.store(own_.get(), std::memory_order_release);
+  }
+  /// @pre begin() was called
+  bool add(std::span<const std::int64_t> problem) noexcept {
+    return notes_.load(std::memory_order_acquire)->add(problem);
+  }
+  std::map<Values, std::uint64_t> all() const {
+    const ProblemNotes* const notes = notes_.load(std::memory_order_acquire);
+    return notes ? notes->all() : std::map<Values, std::uint64_t>();
+  }
+
+ private:
+  std::unique_ptr<ProblemNotes> own_;
+  std::atomic<ProblemNotes*> notes_{nullptr};
+};
+
 }  // namespace kiln::runtime

@@ -8,20 +8,45 @@
 
 namespace kiln::runtime {
 
+namespace {
+
+template <class T>
+void add_to(std::vector<std::weak_ptr<T>>& all, const std::shared_ptr<T>& one) {
+  if (all.size() == all.capacity())
+    std::erase_if(all, [](const auto& other) { return other.expired(); });
+  all.push_back(one);
+}
+
+template <class T>
+std::vector<std::shared_ptr<T>> living_of(const std::vector<std::weak_ptr<T>>& all) {
+  std::vector<std::shared_ptr<T>> living;
+  for (const auto& weak : all)
+    if (auto one = weak.lock()) living.push_back(std::move(one));
+  return living;
+}
+
+}  // namespace
+
 void Serving::add(const std::shared_ptr<ServedHandle>& handle) {
   const std::lock_guard lock(mutex_);
-  if (handles_.size() == handles_.capacity())
-    std::erase_if(handles_, [](const auto& other) { return other.expired(); });
-  handles_.push_back(handle);
+  add_to(handles_, handle);
   if (sealed()) handle->provisions().seal();
+}
+
+void Serving::add(const std::shared_ptr<ServedChoice>& choice) {
+  const std::lock_guard lock(mutex_);
+  add_to(choices_, choice);
+  if (sealed()) choice->seal();
 }
 
 std::vector<std::shared_ptr<ServedHandle>> Serving::handles() const {
   const std::lock_guard lock(mutex_);
-  std::vector<std::shared_ptr<ServedHandle>> living;
-  for (const auto& weak : handles_)
-    if (auto handle = weak.lock()) living.push_back(std::move(handle));
-  return living;
+  return living_of(handles_);
+}
+
+std::vector<std::shared_ptr<ServedChoice>> Serving::choices() const {
+  const std::lock_guard lock(mutex_);
+  return living_of(choices_);
 }
 
 std::shared_ptr<ServedHandle> Serving::find(const detail::TunableHandle& handle) const {
@@ -33,10 +58,14 @@ std::shared_ptr<ServedHandle> Serving::find(const detail::TunableHandle& handle)
 }
 
 void Serving::seal(OnUnprepared unprepared) {
-  const auto living = handles();  // outlives the lock: the last owner of a handle may be this one
+  // Outlive the lock: the last owner of one may be this thread.
+  const auto living = handles();
+  const auto living_choices = choices();
   const std::lock_guard lock(mutex_);
   for (const auto& weak : handles_)
     if (const auto handle = weak.lock()) handle->provisions().seal();
+  for (const auto& weak : choices_)
+    if (const auto choice = weak.lock()) choice->seal();
   phase_.store(static_cast<int>(unprepared), std::memory_order_release);
 }
 

@@ -1,4 +1,4 @@
-// A runtime as a whole: its living handles, and whether it is sealed.
+// A runtime as a whole: its living handles and choices, and whether it is sealed.
 #pragma once
 
 #include <atomic>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kiln/prepare.hpp"
+#include "runtime/serve/served_choice.hpp"
 #include "runtime/serve/served_handle.hpp"
 
 namespace kiln::runtime {
@@ -18,8 +19,10 @@ class Serving {
  public:
   /// A handle of a sealed runtime is sealed before it is launched.
   void add(const std::shared_ptr<ServedHandle>& handle);
+  void add(const std::shared_ptr<ServedChoice>& choice);
   /// In the order in which they were made.
   std::vector<std::shared_ptr<ServedHandle>> handles() const;
+  std::vector<std::shared_ptr<ServedChoice>> choices() const;
   /// The living handle that this is; null: it is not one of them, nor are a region's functions.
   std::shared_ptr<ServedHandle> find(const detail::TunableHandle& handle) const;
 
@@ -54,8 +57,9 @@ class Serving {
  private:
   static constexpr int kOpen = -1;
 
-  mutable std::mutex mutex_;  ///< of the handles, and of changes of the phase
-  mutable std::vector<std::weak_ptr<ServedHandle>> handles_;
+  mutable std::mutex mutex_;  ///< of the next two, and of changes of the phase
+  std::vector<std::weak_ptr<ServedHandle>> handles_;
+  std::vector<std::weak_ptr<ServedChoice>> choices_;
   std::atomic<int> phase_{kOpen};
   std::atomic<bool> preparing_{false};
 };

@@ -47,16 +47,24 @@ WantedInstance Wanted::instance(const KernelDefinition& kernel,
   return {kernel.name, kernel.types, arch_, what.named_problem(problem), what.named_config(config)};
 }
 
-bool Wanted::note(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-                  std::span<const std::int64_t> config, std::uint64_t launches) {
-  WantedInstance wanted = instance(kernel, problem, config);
+WantedInstance Wanted::instance(const detail::ChoiceDescription& choice,
+                                std::span<const std::int64_t> problem) const {
+  return {.kernel = choice.name,
+          .types = choice.types,
+          .target = arch_,
+          .problem = detail::Tunable(choice.operation).named_problem(problem),
+          .config = {},
+          .is_choice = true};
+}
+
+bool Wanted::note(WantedInstance wanted, std::uint64_t launches) {
   const std::lock_guard lock(mutex_);
   for (WantedInstance& noted : noted_)
     if (same_instance(noted, wanted)) {
       noted.launches += launches;
       return true;
     }
-  if (config.empty() && noted_.size() >= kMostUnprepared) return false;
+  if (wanted.config.empty() && noted_.size() >= kMostUnprepared) return false;
   noted_.push_back(std::move(wanted));
   noted_.back().launches = launches;
   return true;
@@ -80,20 +88,25 @@ Manifest Wanted::all(const Serving& serving) const {
   }
   // A problem of which a binary is missing is listed with that binary already.
   const auto problem_of = [](const WantedInstance& w) {
-    return std::tie(w.kernel, w.types, w.problem);
+    return std::tie(w.is_choice, w.kernel, w.types, w.problem);
   };
-  std::map<std::tuple<std::string, std::vector<std::string>, std::map<std::string, std::int64_t>>,
-           std::size_t>
+  std::map<
+      std::tuple<bool, std::string, std::vector<std::string>, std::map<std::string, std::int64_t>>,
+      std::size_t>
       listed;  // places
   for (std::size_t i = 0; i < manifest.wanted.size(); ++i)
     listed.try_emplace(problem_of(manifest.wanted[i]), i);
+  const auto add = [&](WantedInstance wanted, std::uint64_t launches) {
+    const auto [place, first] = listed.try_emplace(problem_of(wanted), manifest.wanted.size());
+    if (first) manifest.wanted.push_back(std::move(wanted));
+    manifest.wanted[place->second].launches += launches;
+  };
   for (const auto& handle : serving.handles())
-    for (const auto& [problem, launches] : handle->provisions().launched_unprepared()) {
-      WantedInstance wanted = instance(handle->definition(), problem, {});
-      const auto [place, first] = listed.try_emplace(problem_of(wanted), manifest.wanted.size());
-      if (first) manifest.wanted.push_back(std::move(wanted));
-      manifest.wanted[place->second].launches += launches;
-    }
+    for (const auto& [problem, launches] : handle->provisions().launched_unprepared())
+      add(instance(handle->definition(), problem, {}), launches);
+  for (const auto& choice : serving.choices())
+    for (const auto& [problem, launches] : choice->launched_unprepared())
+      add(instance(choice->description(), problem), launches);
   return manifest;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kiln/definition.hpp"
+#include "kiln/detail/choice_core.hpp"
 #include "kiln/key.hpp"
 #include "kiln/log.hpp"
 #include "kiln/manifest.hpp"
@@ -32,16 +33,16 @@ class Wanted {
 
   /// Notes that an instance is missing, whatever runs in its place; without a config, that a
   /// problem was not prepared, and how often it was launched. False: there is no room for it.
-  bool note(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
-            std::span<const std::int64_t> config, std::uint64_t launches = 0);
-  /// As note() notes it.
+  bool note(WantedInstance wanted, std::uint64_t launches = 0);
   WantedInstance instance(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                           std::span<const std::int64_t> config) const;
+  WantedInstance instance(const detail::ChoiceDescription& choice,
+                          std::span<const std::int64_t> problem) const;
   /// A warning that an instance is missing, which problem asked for it and what follows; once per
   /// instance, however many problems lack it.
   void warn_of(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                const Missing& missing, const std::string& what_follows);
-  /// What was noted, and the problems that living handles have launched unprepared.
+  /// What was noted, and the problems that living handles and choices have launched unprepared.
   Manifest all(const Serving& serving) const;
 
  private:

@@ -38,7 +38,7 @@ class FolderLock {
 };
 
 auto order(const WantedInstance& w) {
-  return std::tie(w.kernel, w.types, w.target, w.problem, w.config);
+  return std::tie(w.is_choice, w.kernel, w.types, w.target, w.problem, w.config);
 }
 
 }  // namespace

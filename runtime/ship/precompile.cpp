@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include <unistd.h>
@@ -69,9 +70,9 @@ class Worklist {
 
   /// The job must outlive the list.
   void add(const PrecompileJob& job) {
+    if (job.choice) return add_choice(job);
     job.kernel.validate();
-    if (job.targets.empty())
-      throw UserError(format("precompile: the job of kernel {} has no target", job.kernel.name));
+    check_targets(job, "kernel " + job.kernel.name);
     if (job.problem.size() != job.kernel.problem_fields.size())
       throw UserError(format(
           "precompile: kernel {}: a problem has {} values, but the kernel has {} problem fields",
@@ -81,7 +82,7 @@ class Worklist {
         throw UserError(format(
             "precompile: kernel {}: a config has {} values, but the kernel has {} parameters",
             job.kernel.name, config.size(), job.kernel.space.parameters().size()));
-    for (const Target& target : job.targets) add(job, target);
+    for (const Target& target : job.targets) add(job.kernel, job.problem, job.configs, target);
   }
 
   /// A record, and the instance that its winner is.
@@ -91,16 +92,73 @@ class Worklist {
   };
   std::vector<Instance> instances;
   std::vector<Shipped> records;
+  std::vector<const runtime::RecordLibrary::Entry*> records_of_choices;
 
  private:
-  void add(const PrecompileJob& job, const Target& target) {
+  static void check_targets(const PrecompileJob& job, const std::string& of) {
+    if (job.targets.empty()) throw UserError(format("precompile: the job of {} has no target", of));
+  }
+
+  static DeviceInfo device_of(const Target& target) {
     DeviceInfo device;
     device.target = target;
-    const DeviceLimits limits = device.limits = limits_of(target);
-    const bool same_bits = job.kernel.deterministic || deterministic_;
-    const KernelDefinition kernel =
-        same_bits ? runtime::deterministic(job.kernel, device) : job.kernel;
-    const Values problem = kernel.bucketed(job.problem);
+    device.limits = limits_of(target);
+    return device;
+  }
+
+  void add_choice(const PrecompileJob& job) {
+    const detail::ChoiceDescription& choice = *job.choice;
+    choice.validate();
+    check_targets(job, "choice " + choice.name);
+    if (!job.configs.empty())
+      throw UserError(format("precompile: choice {} has no configs of its own", choice.name));
+    if (job.problem.size() != choice.operation.problem_fields.size())
+      throw UserError(format(
+          "precompile: choice {}: a problem has {} values, but the choice has {} problem fields",
+          choice.name, job.problem.size(), choice.operation.problem_fields.size()));
+    for (const Target& target : job.targets) {
+      std::string refusals;
+      bool any = false;
+      for (const detail::AlternativeDescription& alternative : choice.alternatives) {
+        if (!alternative.kernel) continue;
+        const std::string why = alternative.supports
+                                    ? alternative.supports(job.problem, device_of(target))
+                                    : std::string();
+        // It is tuned for the choice's bucket, and launched for the exact problem.
+        const Values bucket = choice.operation.bucketed(job.problem);
+        const KernelDefinition* const kernel = alternative.kernel.get();
+        if (why.empty()) add(*kernel, bucket, {}, target);
+        if (why.empty() && !(kernel->bucketed(bucket) == kernel->bucketed(job.problem)))
+          add(*kernel, job.problem, {}, target);
+        any = any || why.empty();
+        if (!why.empty()) refusals += format("; {}: {}", alternative.name, why);
+      }
+      if (!any)
+        throw UserError(format("precompile: choice {} for {} has no kernel to compile for {}{}",
+                               choice.name, choice.operation.describe_problem(job.problem),
+                               target.arch, refusals));
+      add_records(choice, job.problem, target);
+    }
+  }
+
+  void add_records(const detail::ChoiceDescription& choice, const Values& problem,
+                   const Target& target) {
+    const auto named =
+        detail::Tunable(choice.operation).named_problem(Values(choice.operation.bucketed(problem)));
+    for (const auto* record : library_.find(choice.name, choice.types, named, target))
+      if (has_field(record->key, "kind", "choice") &&
+          !record->key.value("deterministic").empty() == deterministic_ &&
+          seen_records_.insert(record->key.digest).second)
+        records_of_choices.push_back(record);
+  }
+
+  void add(const KernelDefinition& asked, const Values& exact, const std::vector<Values>& configs,
+           const Target& target) {
+    const DeviceInfo device = device_of(target);
+    const DeviceLimits& limits = device.limits;
+    const bool same_bits = asked.deterministic || deterministic_;
+    const KernelDefinition kernel = same_bits ? runtime::deterministic(asked, device) : asked;
+    const Values problem = kernel.bucketed(exact);
     const Values base = detail::Tunable(kernel).default_config(problem, target, limits);
     if (runtime::empty(kernel.launch(base, problem, limits)))
       throw UserError(
@@ -119,14 +177,14 @@ class Worklist {
       any = true;
       const auto [seen, is_new] = seen_.try_emplace(
           {source, codegen::wanted_key(kernel, config, target).digest}, instances.size());
-      if (is_new) instances.push_back({&job.kernel, target, std::move(config)});
+      if (is_new) instances.push_back({&asked, target, std::move(config)});
       return seen->second;
     };
     take(base);
     take(runtime::untuned_config(kernel, problem, device));
     const std::size_t winners = add_winners(kernel, problem, target, take);
-    for (const Values& config : job.configs) take(config);
-    const bool all = winners == 0 && job.configs.empty();
+    for (const Values& config : configs) take(config);
+    const bool all = winners == 0 && configs.empty();
     std::vector<Values> listed;
     if (all && kernel.configs) listed = kernel.configs(problem, limits);
     for (Values& config : listed)
@@ -149,7 +207,8 @@ class Worklist {
     if (library_.empty()) return 0;
     const auto source = builder_.source_digest(kernel);
     std::size_t count = 0;
-    for (const auto* record : library_.find(kernel, problem, target)) {
+    for (const auto* record : library_.find(
+             kernel.name, kernel.types, detail::Tunable(kernel).named_problem(problem), target)) {
       std::string refusal = "it was made from another source";
       const bool same_bits = !record->key.value("deterministic").empty();
       if (same_bits != kernel.deterministic)
@@ -173,10 +232,12 @@ class Worklist {
     return count;
   }
 
+  static bool has_field(const Key& key, std::string_view name, std::string_view value) {
+    return std::ranges::any_of(
+        key.fields, [&](const KeyField& f) { return f.name == name && f.value == value; });
+  }
   static bool of_source(const Key& key, const std::optional<Digest>& source) {
-    return source && std::any_of(key.fields.begin(), key.fields.end(), [&](const KeyField& f) {
-             return f.name == codegen::kKernelSourceField && f.value == to_hex(*source);
-           });
+    return source && has_field(key, codegen::kKernelSourceField, to_hex(*source));
   }
 
   runtime::Builder& builder_;
@@ -335,6 +396,10 @@ PrecompileReport runtime::precompile(const std::vector<PrecompileJob>& jobs,
       bundle.add(EntryKind::record, record->key, record->payload);
       ++report.records;
     }
+    for (const auto* record : list.records_of_choices) {
+      bundle.add(EntryKind::record, record->key, record->payload);
+      ++report.records;
+    }
     if (const auto failure = bundle.write(output, "kiln " KILN_VERSION, options.private_key))
       throw EnvironmentError(format("{}; {}", failure->what, failure->advice));
     report.bundle = bundle_info(output);
@@ -344,25 +409,18 @@ PrecompileReport runtime::precompile(const std::vector<PrecompileJob>& jobs,
 }
 
 std::vector<PrecompileJob> jobs_for(const Manifest& manifest, const Registry& registry) {
-  std::vector<KernelDefinition> known;
-  std::string names;
-  for (const RegisteredKernel& family : registry.kernels())
-    for (const std::string& label : family.types) {
-      known.push_back(family.make(label));
-      std::string types;
-      for (const std::string& type : known.back().types)
-        types += (types.empty() ? "" : ", ") + type;
-      names += format("{}{}<{}>", names.empty() ? "" : ", ", known.back().name, types);
-    }
   std::vector<PrecompileJob> jobs;
   for (const WantedInstance& wanted : manifest.wanted) try {
-      const auto kernel = std::find_if(known.begin(), known.end(), [&](const KernelDefinition& k) {
-        return k.name == wanted.kernel && k.types == wanted.types;
-      });
-      if (kernel == known.end())
-        throw UserError("there is no such kernel with these types (known: " + names + ")");
-      PrecompileJob job{*kernel, kernel->problem(wanted.problem), {Target::parse(wanted.target)}};
-      if (!wanted.config.empty()) job.configs = {kernel->space.config(wanted.config)};
+      PrecompileJob job;
+      job.targets = {Target::parse(wanted.target)};
+      if (wanted.is_choice) {
+        job.choice = registry.find_choice(wanted.kernel, wanted.types, wanted.problem);
+        job.problem = job.choice->operation.problem(wanted.problem);
+      } else {
+        job.kernel = registry.find(wanted.kernel, wanted.types);
+        job.problem = job.kernel.problem(wanted.problem);
+        if (!wanted.config.empty()) job.configs = {job.kernel.space.config(wanted.config)};
+      }
       jobs.push_back(std::move(job));
     } catch (const UserError& error) {
       throw UserError(format("manifest, entry {} ({}): {}", &wanted - manifest.wanted.data(),

@@ -8,7 +8,6 @@
 #include "cache/record.hpp"
 #include "cache/root.hpp"
 #include "kiln/detail/format.hpp"
-#include "kiln/detail/tunable.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln::runtime {
@@ -65,12 +64,12 @@ void RecordLibrary::add(const std::string& about, Entry entry) {
     same->second = std::move(entry);
 }
 
-std::vector<const RecordLibrary::Entry*> RecordLibrary::find(const KernelDefinition& kernel,
-                                                             std::span<const std::int64_t> problem,
+std::vector<const RecordLibrary::Entry*> RecordLibrary::find(const std::string& name,
+                                                             const std::vector<std::string>& types,
+                                                             const Named& problem,
                                                              const Target& target) const {
   std::vector<const Entry*> found;
-  const auto [first, last] = entries_.equal_range(subject(
-      kernel.name, kernel.types, detail::Tunable(kernel).named_problem(problem), target.arch));
+  const auto [first, last] = entries_.equal_range(subject(name, types, problem, target.arch));
   for (auto entry = first; entry != last; ++entry) found.push_back(&entry->second);
   return found;
 }

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "kiln/definition.hpp"
 #include "kiln/detail/bytes.hpp"
 #include "kiln/key.hpp"
+#include "kiln/target.hpp"
 
 namespace kiln::runtime {
 
@@ -29,10 +29,11 @@ class RecordLibrary {
   explicit RecordLibrary(std::span<const std::filesystem::path> paths);
 
   bool empty() const noexcept { return entries_.empty(); }
-  /// Returns the entries of a bucketed problem of this kernel on devices of this target. They live
-  /// as long as the library.
-  std::vector<const Entry*> find(const KernelDefinition& kernel,
-                                 std::span<const std::int64_t> problem, const Target& target) const;
+  /// Returns the entries of a bucketed problem of the kernel or choice of this name and these types
+  /// on devices of this target. They live as long as the library.
+  std::vector<const Entry*> find(const std::string& name, const std::vector<std::string>& types,
+                                 const std::map<std::string, std::int64_t>& problem,
+                                 const Target& target) const;
 
  private:
   void add(const std::string& about, Entry entry);

@@ -2,6 +2,7 @@
 // takes no part.
 #pragma once
 
+#include <algorithm>
 #include <exception>
 #include <span>
 #include <string_view>
@@ -37,6 +38,13 @@ bool take_greatest(Workshop& workshop, const TuneOptions& options, std::span<flo
 /// Whether `mine` is true on every rank. Also false when a rank does not say it in time. A
 /// collective call.
 bool holds_on_all(Workshop& workshop, const TuneOptions& options, bool mine);
+
+/// For agreements before which the others may have to compile.
+inline TuneOptions patient(TuneOptions options) {
+  RankOptions& together = options.together;
+  together.first_seconds = std::max(together.first_seconds, together.tune_seconds);
+  return options;
+}
 
 /// So that nothing else is tuned in this process meanwhile. Does not wait for it longer than the
 /// other ranks wait for this one. @throws EnvironmentError when it does not come in time

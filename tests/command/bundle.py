@@ -300,6 +300,21 @@ def check_prepare(folder):
            dict(entry, target="sm_90a", launches=9)])
     told = answer(KILN, "tune", "--problems", wanted, "--device", "host", "--cache-dir", store, "--max-seconds", 5)
     assert {r["asked"]["n"]: r.get("weight", 0) for r in told["results"]} == {4096: 5, 8192: 0}, told
+    gemm = {"choice": "gemm", "types": ["float", "nt"], "target": arch, "problem": {"m": 64, "n": 64, "k": 64}, "launches": 3}
+    write([gemm, dict(gemm, types=["float"])])
+    chosen = answer(*prepare, "--work", "compile", "--require-complete", code=INCOMPLETE)
+    assert [(p["choice"], p["state"]) for p in chosen["problems"]] == [("gemm", "untuned"), ("gemm", "missing")], chosen
+    assert chosen["problems"][0]["alternative"] == "template" and chosen["problems"][0]["config"], chosen
+    text = run(*prepare, "--work", "compile").stdout
+    assert "gemm<float, nt> k=64,m=64,n=64: untuned, template" in text, text
+    assert "there is no choice gemm<float>" in text, text
+    strided = dict(gemm["problem"], ldc=64, lda=64, ldb=64, batch=1, stride_c=4096, stride_a=4096, stride_b=4096)
+    write([gemm, dict(gemm, problem=strided)])
+    both = answer(*prepare, "--work", "compile", "--require-complete")
+    assert [sorted(p["problem"]) for p in both["problems"]] == [sorted(gemm["problem"]), sorted(strided)], both
+    write([gemm])
+    told = answer(KILN, "tune", "--problems", wanted, "--device", "host", "--cache-dir", store, "--max-seconds", 2)
+    assert [r["weight"] for r in told["results"]] == [3] and "kernels" in told["results"][0], told
     write([])
     assert answer(*prepare, "--require-complete")["complete"]
     refused(["none.json"], KILN, "prepare", "--manifest", folder / "none.json")

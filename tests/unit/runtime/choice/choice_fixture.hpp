@@ -2,13 +2,16 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "environment_variable.hpp"
 #include "kiln/choice.hpp"
+#include "kiln/manifest.hpp"
 #include "unit/runtime/typed_fixture.hpp"
 
 namespace kiln::test {
@@ -55,5 +58,19 @@ struct TwiceInBuckets : Twice {
     twice.bucket = [](const DoublingProblem& p) { return DoublingProblem{(p.n + 63) / 64 * 64}; };
   }
 };
+
+inline WantedInstance wanted_choice(int n, std::uint64_t launches = 0) {
+  WantedInstance w{"twice", {}, "generic", {{"n", n}}, {}};
+  w.is_choice = true;
+  w.launches = launches;
+  return w;
+}
+
+/// Of `twice`.
+inline Manifest of_choices(const std::vector<int>& ns) {
+  Manifest manifest;
+  for (const int n : ns) manifest.wanted.push_back(wanted_choice(n));
+  return manifest;
+}
 
 }  // namespace kiln::test

@@ -1,0 +1,123 @@
+// Ranks that prepare choices together.
+#include <string>
+#include <vector>
+
+#include "choice_ranks_fixture.hpp"
+#include "kiln_test.hpp"
+
+using namespace kiln;
+using namespace kiln::test;
+
+namespace {
+
+struct Ready {
+  PrepareReport report;
+  std::string chosen;
+  int calls = 0;  ///< of the communicator, by launches
+};
+
+/// `without`: the rank that has no choice
+std::vector<Ready> prepare(Job& job, const Manifest& manifest, const PrepareOptions& options = {},
+                           int without = -1) {
+  std::vector<Watched*> watched;
+  for (int r = 0; r < job.size(); ++r) watched.push_back(&job.watch(r));
+  return job.run<Ready>([&](Process& process, int rank) {
+    const Runtime runtime = process.runtime();
+    std::optional<Chosen> f;
+    if (rank != without) f = tuned(runtime, kernel_or_mine(process, 0.5 * kMs));
+    Ready mine;
+    mine.report = runtime.prepare(manifest, options);
+    const int before = watched[static_cast<std::size_t>(rank)]->calls;
+    runtime.seal(OnUnprepared::error);
+    if (f) mine.chosen = launched(process, *f, 40);
+    mine.calls = watched[static_cast<std::size_t>(rank)]->calls - before;
+    return mine;
+  });
+}
+
+}  // namespace
+
+TEST_CASE("ranks prepare choices in the order of the manifest", "[choice][prepare][ranks]") {
+  Job job(2);
+  const Manifest manifest = of_choices({40, 50});
+  for (const Ready& p : prepare(job, manifest)) {
+    REQUIRE(p.report.problems.size() == 2);
+    for (const PreparedProblem& problem : p.report.problems) {
+      CHECK(problem.state == PreparedState::tuned);
+      CHECK(problem.alternative == "mine");
+    }
+    CHECK(p.report.complete());
+    CHECK(p.chosen == "mine");
+    CHECK(p.calls == 0);
+  }
+  job.restart();
+  for (const Ready& p : prepare(job, manifest)) {
+    CHECK(p.report.problems[1].state == PreparedState::known);
+    CHECK(p.report.compiled == 0);
+    CHECK(p.chosen == "mine");
+    CHECK(p.calls == 0);
+  }
+  for (int r = 0; r < 2; ++r) CHECK(measured(job[r]) == 0);
+}
+
+TEST_CASE("ranks that may not measure prepare no choice in the mode tune_now",
+          "[choice][prepare][ranks]") {
+  Job job(2);
+  for (const Ready& p : prepare(job, of_choices({40}), {.work = PrepareWork::compile})) {
+    CHECK(p.report.problems[0].state == PreparedState::missing);
+    CHECK_THAT(p.report.problems[0].why, Catch::Contains("which was not asked for"));
+    CHECK_THAT(p.chosen, Catch::Contains("was not prepared"));
+  }
+  for (int r = 0; r < 2; ++r) CHECK(measured(job[r]) == 0);
+}
+
+TEST_CASE("in a mode that does not tune ranks prepare what they have in common",
+          "[choice][prepare][ranks]") {
+  Job job(2);
+  REQUIRE(prepare(job, of_choices({40})).front().report.complete());
+  job.restart();
+  for (int r = 0; r < 2; ++r) job[r].options.mode = Mode::lookup_only;
+  for (const Ready& p : prepare(job, of_choices({40}))) {
+    CHECK(p.report.problems[0].state == PreparedState::known);
+    CHECK(p.chosen == "mine");
+  }
+}
+
+TEST_CASE("a rank without the choice is told of, and keeps none waiting",
+          "[choice][prepare][ranks]") {
+  Job job(2);
+  const auto prepared = prepare(job, of_choices({40, 50}), {}, 1);
+  for (const PreparedProblem& problem : prepared[0].report.problems) {
+    CHECK(problem.state == PreparedState::failed);
+    CHECK_THAT(problem.why, Catch::Contains("rank 1 gave up: it has no such choice"));
+  }
+  for (const PreparedProblem& problem : prepared[1].report.problems) {
+    CHECK(problem.state == PreparedState::missing);
+    CHECK(problem.why == "there is no choice twice<>");
+  }
+}
+
+TEST_CASE("kernels and choices of one manifest are agreed on", "[choice][prepare][ranks]") {
+  Job job(2);
+  Manifest manifest = of_choices({40});
+  Findings findings;
+  manifest.wanted.insert(manifest.wanted.begin(), {"doubling", {}, "generic", {{"n", 60}}, {}});
+  const auto prepared = job.run<PrepareReport>([&](Process& process, int) {
+    const Runtime runtime = process.runtime();
+    const Chosen f = tuned(runtime, kernel_or_mine(process, 0.5 * kMs));
+    PrepareReport report = runtime.prepare(manifest);
+    runtime.seal();
+    // The kernel is loaded, and stands in for nothing of the choice.
+    findings.check(launched(process, f, 40) == "mine");
+    Buffers data(60);
+    findings.check_throws<UnpreparedError>([&] { f({}, data.y.data(), data.x.data(), 60); });
+    return report;
+  });
+  CHECK(findings.wrong() == "");
+  for (const PrepareReport& report : prepared) {
+    REQUIRE(report.problems.size() == 2);
+    CHECK(report.problems[0].state == PreparedState::tuned);
+    CHECK(report.problems[1].state == PreparedState::tuned);
+    CHECK(report.problems[1].alternative == "mine");
+  }
+}
