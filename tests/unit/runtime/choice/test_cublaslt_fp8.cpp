@@ -1,9 +1,12 @@
 // cuBLASLt's products of 8-bit floats with scales, and of operands and results of several types.
+#include <algorithm>
+#include <array>
 #include <barrier>
 #include <thread>
 
 #include "cublaslt_fixture.hpp"
 #include "findings.hpp"
+#include "kiln/kernels/gemm_fp8_choice.hpp"
 #include "kiln_test.hpp"
 #include "unit/runtime/allocations.hpp"
 
@@ -350,4 +353,20 @@ TEST_CASE("types and scales that no product of cuBLASLt has are a mistake", "[ch
         gemm = {.type = Type::float16, .product = gemm.product, .fast_accumulation = true};
       }),
       Catch::Contains(not_theirs));
+}
+
+TEMPLATE_TEST_CASE_SIG("what cuBLASLt is told of the shipped GEMM of 8-bit floats is its equation",
+                       "[choice][cublaslt]", ((templates::Fp8Sums sums), sums),
+                       templates::Fp8Sums::exact, templates::Fp8Sums::fast) {
+  Directory directory;
+  Multiplier process(directory.path());
+  auto choice = templates::gemm_fp8_choice<sums>();
+  choice.reference = templates::gemm_fp8_kernel<epilogue::TensorScales, sums>().reference;
+  choice.tolerance = {.relative = 1.6e-2, .absolute = 4e-3, .norm = 8e-3};  // a rounding of C
+  const auto f = tuned(process.runtime(), choice, {.backends = {"cublaslt"}});
+  const templates::GemmProblem p{5, 24, 48};
+  const TuneResult result = f.tune(p);
+  CHECK(result.count(CandidateStatus::measured) == 2);
+  CHECK(process.fake->launched.fast == (sums == templates::Fp8Sums::fast ? 1 : 0));
+  CHECK(process.fake->launched.d == TypeOf<bfloat16>::cuda);
 }
