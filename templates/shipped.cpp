@@ -49,13 +49,13 @@ RegisteredKernel family(std::string name, std::string summary, Make make) {
                    {"bf16", [make] { return make(bfloat16{}).definition(); }}});
 }
 
-/// As templates::gemm_choice, without its signature.
-template <class T, GemmTranspose op, class Problem>
+/// As templates::gemm_choice and templates::gemm_fp8_choice, without their signatures.
+template <class T, GemmTranspose op, class Problem, class Epilogue = Nothing>
 detail::ChoiceDescription gemm_choice() {
   detail::ChoiceDescription choice;
-  choice.name = "gemm";
+  choice.name = templates::gemm_choice_name<T>();
   choice.types = templates::gemm_choice_types<T>(op);
-  choice.operation = TypedGemm<T, op, Problem, Nothing>{}.definition();
+  choice.operation = TypedGemm<T, op, Problem, Epilogue>{}.definition();
   choice.alternatives.resize(2);
   choice.alternatives[0].name = "cublaslt";
   choice.alternatives[0].cublaslt = templates::cublaslt_gemm<T, op, Problem>();
@@ -94,9 +94,14 @@ template <templates::Fp8Sums sums>
 void add_fp8_gemms(Registry& registry, const std::string& suffix) {
   using epilogue::RowScales, epilogue::TensorScales;
   using Fp8 = templates::Fp8<bfloat16, sums>;
-  registry.add(fp8(
-      "gemm_fp8" + suffix, "C[m][n] = scale_a * scale_b * sum_k A[m][k] * B[n][k]",
-      [] { return TypedGemm<Fp8, GemmTranspose::nt, GemmProblem, TensorScales>::definition(); }));
+  const std::string name = "gemm_fp8" + suffix,
+                    equation = "C[m][n] = scale_a * scale_b * sum_k A[m][k] * B[n][k]";
+  registry.add(fp8(name, equation, [] {
+    return TypedGemm<Fp8, GemmTranspose::nt, GemmProblem, TensorScales>::definition();
+  }));
+  registry.add_choice({name, equation, {"bf16"}, [](std::string_view) {
+                         return gemm_choice<Fp8, GemmTranspose::nt, GemmProblem, TensorScales>();
+                       }});
   registry.add(fp8("gemm_fp8_rows" + suffix,
                    "C[m][n] = scales_a[m] * scales_b[n] * sum_k A[m][k] * B[n][k]", [] {
                      KernelDefinition kernel =

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 
 #include "kiln/version.hpp"
@@ -27,16 +28,30 @@ struct MatrixProduct {
 
 /// Products are summed in float, those of float operands without TF32; parts of a split sum are
 /// float, too. C, A and B must be aligned to 16 bytes: a launch with other pointers is a UserError.
+///
+/// 8-bit floats are multiplied on GPUs of compute capability 8.9 or above, with A stored as [m][k]
+/// and B as [n][k], where k, the leading dimensions, the strides and C's n are multiples of 16
+/// bytes; not e5m2 by e5m2. For other problems the alternative takes no part. C is then
+///
+///   scale_a[0] * scale_b[0] * op(A) * op(B)
 struct CublasltGemm {
-  enum class Type { float32, float16, bfloat16 };
+  enum class Type { float32, float16, bfloat16, float8_e4m3, float8_e5m2 };
 
-  Type type = Type::float32;  ///< of C, A and B
+  Type type = Type::float32;  ///< of A, and of B and C unless these have a type of their own
   /// The product of a problem's values, in field order. Pure, callable from any thread.
   std::function<MatrixProduct(std::span<const std::int64_t> problem)> product{};
   /// Places of the pointers in the signature.
   std::size_t c = 0, a = 1, b = 2;
   int top = 8;  ///< answers of the library's heuristic that are tried; the first is its best guess
   std::size_t workspace = std::size_t{32} << 20;  ///< the most bytes that an algorithm may use
+  std::optional<Type> b_type{}, c_type{};  ///< c_type cannot be of 8 bits, so name it with them
+  /// Places of pointers to one float each in device memory, of 8-bit operands; empty: 1. Every
+  /// launch has its own.
+  std::optional<std::size_t> scale_a{}, scale_b{};
+  /// Of 8-bit operands, on Ada and Hopper: the tensor cores' own sums, which are faster and less
+  /// exact the larger k is. Results differ from those without, so alternatives that differ in this
+  /// must not have the same numerics class.
+  bool fast_accumulation = false;
 };
 
 }  // namespace kiln

@@ -8,7 +8,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
-#include "runtime/choice/cublaslt_library.hpp"
+#include "runtime/choice/cublaslt_product.hpp"
 #include "runtime/serve/not_for_problem.hpp"
 
 namespace kiln::runtime {
@@ -18,203 +18,12 @@ using kiln::detail::format;
 namespace {
 
 using cublaslt::kAlgoAttributes;
-using cublaslt::Library;
+using cublaslt::kAlignment;
+using cublaslt::Product;
+using cublaslt::Session;
 
-/// The alignment of A, B and C in bytes. The heuristic assumes no more, so all pointers with this
-/// alignment can be launched.
-constexpr std::uint32_t kAlignment = 16;
 /// That are kept because their attributes do not restore them: each has 64 bytes and a key.
 constexpr std::size_t kMostAnswers = 4096;
-
-void check_status(cublaslt::Status status, const char* call) {
-  if (status != cublaslt::Status::success)
-    throw EnvironmentError(
-        format("cublasLt{} failed with status {}", call, static_cast<int>(status)));
-}
-
-/// Whether the library supports what it was asked for. @throws EnvironmentError if the call failed
-bool supports(cublaslt::Status status, const char* call) {
-  if (status == cublaslt::Status::invalid_value || status == cublaslt::Status::not_supported)
-    return false;
-  check_status(status, call);
-  return true;
-}
-
-/// Destroys what it has with its library's function.
-template <class T>
-class Owned {
- public:
-  explicit Owned(cublaslt::Status (*destroy)(T)) : destroy_(destroy) {}
-  ~Owned() {
-    if (what_) destroy_(what_);
-  }
-  Owned(const Owned&) = delete;
-  Owned& operator=(const Owned&) = delete;
-  T* place() noexcept { return &what_; }
-  T get() const noexcept { return what_; }
-
- private:
-  T what_ = nullptr;
-  cublaslt::Status (*destroy_)(T);
-};
-
-/// The library and its handle on one device. Thread-safe, as the library's handles are.
-struct Session {
-  Session(std::shared_ptr<const Library> l, std::shared_ptr<Device> d)
-      : library(std::move(l)), device(std::move(d)), handle(library->Destroy) {
-    device->within([&] { check_status(library->Create(handle.place()), "Create"); });
-  }
-  const std::shared_ptr<const Library> library;
-  const std::shared_ptr<Device> device;
-  Owned<cublaslt::Handle> handle;
-};
-
-cublaslt::DataType native(CublasltGemm::Type type) {
-  return type == CublasltGemm::Type::float16    ? cublaslt::DataType::r_16f
-         : type == CublasltGemm::Type::bfloat16 ? cublaslt::DataType::r_16bf
-                                                : cublaslt::DataType::r_32f;
-}
-
-/// A product as the library describes it, which takes matrices by columns: C^T = op(B)^T * op(A)^T.
-class Product {
- public:
-  Product(std::shared_ptr<const Session> session, const CublasltGemm& gemm, const MatrixProduct& p)
-      : session_(std::move(session)),
-        library_(*session_->library),
-        type_(native(gemm.type)),
-        desc_(library_.MatmulDescDestroy),
-        a_(library_.MatrixLayoutDestroy),
-        b_(library_.MatrixLayoutDestroy),
-        c_(library_.MatrixLayoutDestroy) {
-    check_status(library_.MatmulDescCreate(desc_.place(), cublaslt::ComputeType::c_32f,
-                                           cublaslt::DataType::r_32f),
-                 "MatmulDescCreate");
-    const auto transpose = [&](cublaslt::DescAttribute which) {
-      check_status(library_.MatmulDescSetAttribute(desc_.get(), which, &cublaslt::kTransposed,
-                                                   sizeof(cublaslt::kTransposed)),
-                   "MatmulDescSetAttribute");
-    };
-    if (p.b_transposed) transpose(cublaslt::DescAttribute::transa);
-    if (p.a_transposed) transpose(cublaslt::DescAttribute::transb);
-    // Rows as they are stored are the library's columns.
-    lay(b_, p.b_transposed ? p.k : p.n, p.b_transposed ? p.n : p.k, p.ldb, p.batch, p.stride_b);
-    lay(a_, p.a_transposed ? p.m : p.k, p.a_transposed ? p.k : p.m, p.lda, p.batch, p.stride_a);
-    lay(c_, p.n, p.m, p.ldc, p.batch, p.stride_c);
-  }
-
-  std::vector<cublaslt::Algo> heuristic(int top, std::uint64_t workspace) const {
-    Owned<cublaslt::Preference> preference(library_.MatmulPreferenceDestroy);
-    check_status(library_.MatmulPreferenceCreate(preference.place()), "MatmulPreferenceCreate");
-    const auto set = [&](cublaslt::PreferenceAttribute which, const auto& value) {
-      check_status(
-          library_.MatmulPreferenceSetAttribute(preference.get(), which, &value, sizeof(value)),
-          "MatmulPreferenceSetAttribute");
-    };
-    set(cublaslt::PreferenceAttribute::max_workspace_bytes, workspace);
-    set(cublaslt::PreferenceAttribute::reduction_scheme_mask, cublaslt::kReducedInComputeType);
-    for (const auto which : {cublaslt::PreferenceAttribute::min_alignment_a,
-                             cublaslt::PreferenceAttribute::min_alignment_b,
-                             cublaslt::PreferenceAttribute::min_alignment_c,
-                             cublaslt::PreferenceAttribute::min_alignment_d})
-      set(which, kAlignment);
-    std::vector<cublaslt::HeuristicResult> results(static_cast<std::size_t>(top));
-    int returned = 0;
-    if (!supports(library_.MatmulAlgoGetHeuristic(session_->handle.get(), desc_.get(), b_.get(),
-                                                  a_.get(), c_.get(), c_.get(), preference.get(),
-                                                  top, results.data(), &returned),
-                  "MatmulAlgoGetHeuristic"))
-      return {};
-    std::vector<cublaslt::Algo> algos;
-    for (int i = 0; i < returned; ++i)
-      if (const auto& result = results[static_cast<std::size_t>(i)];
-          result.state == cublaslt::Status::success)
-        algos.push_back(result.algo);
-    return algos;
-  }
-
-  /// An algorithm by its public attributes; nothing if the library does not know some of them.
-  std::optional<cublaslt::Algo> algo(std::span<const std::int64_t> description) const {
-    cublaslt::Algo algo;
-    if (!supports(library_.MatmulAlgoInit(session_->handle.get(), cublaslt::ComputeType::c_32f,
-                                          cublaslt::DataType::r_32f, type_, type_, type_, type_,
-                                          static_cast<int>(description[0]), &algo),
-                  "MatmulAlgoInit"))
-      return {};
-    for (std::size_t i = 1; i < kAlgoAttributes.size(); ++i) {
-      const auto value = static_cast<std::uint32_t>(description[i]);
-      const auto half = static_cast<std::uint16_t>(description[i]);
-      const void* at = kAlgoAttributes[i].bytes == sizeof(half) ? static_cast<const void*>(&half)
-                                                                : static_cast<const void*>(&value);
-      if (!supports(library_.MatmulAlgoConfigSetAttribute(&algo, kAlgoAttributes[i].id, at,
-                                                          kAlgoAttributes[i].bytes),
-                    "MatmulAlgoConfigSetAttribute"))
-        return {};
-    }
-    return algo;
-  }
-
-  std::optional<Values> describe(const cublaslt::Algo& algo) const {
-    Values description;
-    for (const cublaslt::AlgoAttribute& attribute : kAlgoAttributes) {
-      std::uint32_t value = 0;
-      std::uint16_t half = 0;
-      void* at =
-          attribute.bytes == sizeof(half) ? static_cast<void*>(&half) : static_cast<void*>(&value);
-      std::size_t written = 0;
-      if (!supports(library_.MatmulAlgoConfigGetAttribute(&algo, attribute.id, at, attribute.bytes,
-                                                          &written),
-                    "MatmulAlgoConfigGetAttribute"))
-        return {};
-      description.push_back(attribute.bytes == sizeof(half) ? half : value);
-    }
-    return description;
-  }
-
-  /// The bytes of workspace that it needs here; nothing: the library refuses it.
-  std::optional<std::size_t> check(const cublaslt::Algo& algo) const {
-    cublaslt::HeuristicResult result;
-    if (!supports(library_.MatmulAlgoCheck(session_->handle.get(), desc_.get(), b_.get(), a_.get(),
-                                           c_.get(), c_.get(), &algo, &result),
-                  "MatmulAlgoCheck"))
-      return {};
-    return result.workspace;
-  }
-
-  void multiply(const cublaslt::Algo& algo, void* c, const void* a, const void* b, void* workspace,
-                std::size_t bytes, Stream stream) const {
-    constexpr float kOne = 1, kZero = 0;
-    check_status(
-        library_.Matmul(session_->handle.get(), desc_.get(), &kOne, b, b_.get(), a, a_.get(),
-                        &kZero, c, c_.get(), c, c_.get(), &algo, workspace, bytes, stream.handle),
-        "Matmul");
-  }
-
-  const Device& device() const noexcept { return *session_->device; }
-
- private:
-  void lay(Owned<cublaslt::Layout>& layout, std::int64_t rows, std::int64_t columns,
-           std::int64_t leading, std::int64_t batch, std::int64_t stride) const {
-    check_status(
-        library_.MatrixLayoutCreate(layout.place(), type_, static_cast<std::uint64_t>(rows),
-                                    static_cast<std::uint64_t>(columns), leading),
-        "MatrixLayoutCreate");
-    if (batch == 1) return;
-    const auto count = static_cast<std::int32_t>(batch);
-    check_status(library_.MatrixLayoutSetAttribute(
-                     layout.get(), cublaslt::LayoutAttribute::batch_count, &count, sizeof(count)),
-                 "MatrixLayoutSetAttribute");
-    check_status(
-        library_.MatrixLayoutSetAttribute(
-            layout.get(), cublaslt::LayoutAttribute::strided_batch_offset, &stride, sizeof(stride)),
-        "MatrixLayoutSetAttribute");
-  }
-
-  const std::shared_ptr<const Session> session_;
-  const Library& library_;
-  const cublaslt::DataType type_;
-  Owned<cublaslt::Desc> desc_;
-  Owned<cublaslt::Layout> a_, b_, c_;
-};
 
 class CublasltCall final : public ChoiceCall {
  public:
@@ -226,18 +35,23 @@ class CublasltCall final : public ChoiceCall {
         c_(gemm.c),
         a_(gemm.a),
         b_(gemm.b),
+        scale_a_(gemm.scale_a),
+        scale_b_(gemm.scale_b),
         workspaces_(workspaces) {}
 
   void operator()(Stream stream, void** args) const override {
-    const auto pointer = [&](std::size_t i) {
-      void* const at = *static_cast<void* const*>(args[i]);
+    const auto pointer = [&](std::size_t i) { return *static_cast<void* const*>(args[i]); };
+    const auto matrix = [&](std::size_t i) {
+      void* const at = pointer(i);
       if (reinterpret_cast<std::uintptr_t>(at) % kAlignment != 0)
         throw UserError(format("cublaslt: argument {} is not aligned to {} bytes", i, kAlignment));
       return at;
     };
-    void *const c = pointer(c_), *const a = pointer(a_), *const b = pointer(b_);
+    Product::Arrays arrays{.c = matrix(c_), .a = matrix(a_), .b = matrix(b_)};
+    if (scale_a_) arrays.scale_a = pointer(*scale_a_);
+    if (scale_b_) arrays.scale_b = pointer(*scale_b_);
     void* const workspace = workspaces_.of(stream, {bytes_, 0}).scratch;
-    const auto work = [&] { product_->multiply(algo_, c, a, b, workspace, bytes_, stream); };
+    const auto work = [&] { product_->multiply(algo_, arrays, workspace, bytes_, stream); };
     product_->device().within(std::cref(work));  // a reference: nothing is allocated
   }
 
@@ -245,6 +59,7 @@ class CublasltCall final : public ChoiceCall {
   const std::shared_ptr<const Product> product_;
   const cublaslt::Algo algo_;
   const std::size_t bytes_, c_, a_, b_;
+  const std::optional<std::size_t> scale_a_, scale_b_;
   Workspaces& workspaces_;
 };
 
@@ -269,11 +84,19 @@ class Cublaslt final : public Contender {
   }
 
   std::string identity(Span problem) const override {
-    const MatrixProduct p = gemm().product(problem);
-    return format("type {}, {}x{}x{}{}{}, leading {} {} {}, {} batches, strides {} {} {}",
-                  static_cast<int>(gemm().type), p.m, p.n, p.k, p.a_transposed ? ", A across" : "",
-                  p.b_transposed ? ", B across" : "", p.ldc, p.lda, p.ldb, p.batch, p.stride_c,
-                  p.stride_a, p.stride_b);
+    const CublasltGemm& g = gemm();
+    const MatrixProduct p = g.product(problem);
+    std::string text =
+        format("type {}, {}x{}x{}{}{}, leading {} {} {}, {} batches, strides {} {} {}",
+               static_cast<int>(g.type), p.m, p.n, p.k, p.a_transposed ? ", A across" : "",
+               p.b_transposed ? ", B across" : "", p.ldc, p.lda, p.ldb, p.batch, p.stride_c,
+               p.stride_a, p.stride_b);
+    if (g.b_type) text += format(", B of type {}", static_cast<int>(*g.b_type));
+    if (g.c_type) text += format(", C of type {}", static_cast<int>(*g.c_type));
+    if (g.scale_a) text += ", A scaled";
+    if (g.scale_b) text += ", B scaled";
+    if (g.fast_accumulation) text += ", fast accumulation";
+    return text;
   }
 
   Entrance enter(Span problem) override {
@@ -376,8 +199,14 @@ class Cublaslt final : public Contender {
       why = {"the product is empty", false};
       return nullptr;
     }
+    why = {cublaslt::refusal_of_8_bits(gemm(), p, device_->info().target), false};
+    if (!why.text.empty()) return nullptr;
     std::shared_ptr<const Product> made;
-    device_->within([&] { made = std::make_shared<const Product>(session_, gemm(), p); });
+    try {
+      device_->within([&] { made = std::make_shared<const Product>(session_, gemm(), p); });
+    } catch (const NotForProblem& refusal) {
+      why = {refusal.what(), false};
+    }
     return made;
   }
 

@@ -62,8 +62,7 @@ Probe open() {
   load("GetVersion", library->GetVersion);
   load("Create", library->Create);
   load("Destroy", library->Destroy);
-  load("MatmulDescCreate", library->MatmulDescCreate);
-  load("MatmulDescDestroy", library->MatmulDescDestroy);
+  load("MatmulDescInit_internal", library->MatmulDescInit_internal);
   load("MatmulDescSetAttribute", library->MatmulDescSetAttribute);
   load("MatrixLayoutCreate", library->MatrixLayoutCreate);
   load("MatrixLayoutDestroy", library->MatrixLayoutDestroy);

@@ -12,9 +12,15 @@
 namespace kiln::runtime::cublaslt {
 
 enum class Status : int { success = 0, invalid_value = 7, not_supported = 15 };
-enum class DataType : int { r_32f = 0, r_16f = 2, r_16bf = 14 };
+enum class DataType : int { r_32f = 0, r_16f = 2, r_16bf = 14, r_8f_e4m3 = 28, r_8f_e5m2 = 29 };
 enum class ComputeType : int { c_32f = 68 };
-enum class DescAttribute : int { transa = 3, transb = 4 };
+enum class DescAttribute : int {
+  transa = 3,
+  transb = 4,
+  a_scale_pointer = 17,
+  b_scale_pointer = 18,
+  fast_accum = 25
+};
 enum class LayoutAttribute : int { batch_count = 5, strided_batch_offset = 6 };
 enum class PreferenceAttribute : int {
   max_workspace_bytes = 1,
@@ -29,10 +35,15 @@ inline constexpr std::int32_t kTransposed = 1;  ///< CUBLAS_OP_T
 inline constexpr std::uint32_t kReducedInComputeType = 2;
 
 using Handle = struct HandleOf*;
-using Desc = struct DescOf*;
 using Layout = struct LayoutOf*;
 using Preference = struct PreferenceOf*;
 using StreamHandle = void*;
+
+/// cublasLtMatmulDescOpaque_t: a description that lies where its user wants it.
+struct DescOpaque {
+  std::array<std::uint64_t, 32> data{};
+};
+using Desc = DescOpaque*;
 
 struct Algo {
   std::array<std::uint64_t, 8> data{};
@@ -63,8 +74,8 @@ struct Library {
   std::size_t (*GetVersion)() = nullptr;
   Status (*Create)(Handle*) = nullptr;
   Status (*Destroy)(Handle) = nullptr;
-  Status (*MatmulDescCreate)(Desc*, ComputeType, DataType scale) = nullptr;
-  Status (*MatmulDescDestroy)(Desc) = nullptr;
+  /// What the header's inline function cublasLtMatmulDescInit calls.
+  Status (*MatmulDescInit_internal)(Desc, std::size_t, ComputeType, DataType scale) = nullptr;
   Status (*MatmulDescSetAttribute)(Desc, DescAttribute, const void*, std::size_t) = nullptr;
   Status (*MatrixLayoutCreate)(Layout*, DataType, std::uint64_t rows, std::uint64_t columns,
                                std::int64_t leading) = nullptr;

@@ -7,6 +7,14 @@
 
 namespace kiln::detail {
 
+namespace {
+
+bool is_8_bits(CublasltGemm::Type type) {
+  return type == CublasltGemm::Type::float8_e4m3 || type == CublasltGemm::Type::float8_e5m2;
+}
+
+}  // namespace
+
 void ChoiceDescription::validate() const {
   const std::string subject = "choice " + name;
   check_names(subject, name, operation.problem_fields);
@@ -32,9 +40,15 @@ void ChoiceDescription::validate() const {
     if (!a.cublaslt) continue;
     const CublasltGemm& gemm = *a.cublaslt;
     if (!gemm.product) throw UserError(format("{}: `product` is missing", which));
-    for (const std::size_t place : {gemm.c, gemm.a, gemm.b})
+    for (const std::size_t place :
+         {gemm.c, gemm.a, gemm.b, gemm.scale_a.value_or(gemm.a), gemm.scale_b.value_or(gemm.b)})
       if (place >= operation.arguments.size())
         throw UserError(format("{}: there is no argument {}", which, place));
+    if (is_8_bits(gemm.c_type.value_or(gemm.type)))
+      throw UserError(format("{}: C cannot be of 8-bit floats; name its type, `c_type`", which));
+    if ((gemm.scale_a || gemm.scale_b || gemm.fast_accumulation) && !is_8_bits(gemm.type))
+      throw UserError(
+          format("{}: scales and `fast_accumulation` are those of 8-bit operands", which));
     if (gemm.top < 1) throw UserError(format("{}: `top` must be at least 1", which));
   }
 }

@@ -21,33 +21,59 @@
 
 namespace kiln::templates {
 
-/// What cuBLASLt is told of a GEMM's problem.
-template <class T, GemmTranspose op, class Problem>
-CublasltGemm cublaslt_gemm() {
-  static_assert(
-      std::is_same_v<T, float> || std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>,
-      "T is float, kiln::float16 or kiln::bfloat16");
-  return {.type = std::is_same_v<T, float16>    ? CublasltGemm::Type::float16
-                  : std::is_same_v<T, bfloat16> ? CublasltGemm::Type::bfloat16
-                                                : CublasltGemm::Type::float32,
-          .product = [](std::span<const std::int64_t> problem) {
-            const auto p = gemm_shape<op>(from_values<Problem>(problem)).general();
-            return MatrixProduct{.m = p.m,
-                                 .n = p.n,
-                                 .k = p.k,
-                                 .a_transposed = a_across(op),
-                                 .b_transposed = !b_across(op),
-                                 .ldc = p.ldc,
-                                 .lda = p.lda,
-                                 .ldb = p.ldb,
-                                 .batch = p.batch,
-                                 .stride_c = p.stride_c,
-                                 .stride_a = p.stride_a,
-                                 .stride_b = p.stride_b};
-          }};
+namespace gemm_detail {
+
+template <class T>
+constexpr CublasltGemm::Type cublaslt_type() {
+  using Type = CublasltGemm::Type;
+  static_assert(std::is_same_v<T, float> || std::is_same_v<T, float16> ||
+                    std::is_same_v<T, bfloat16> || std::is_same_v<T, float8_e4m3>,
+                "T is float, kiln::float16, kiln::bfloat16 or Fp8<kiln::bfloat16, ...>");
+  return std::is_same_v<T, float16>       ? Type::float16
+         : std::is_same_v<T, bfloat16>    ? Type::bfloat16
+         : std::is_same_v<T, float8_e4m3> ? Type::float8_e4m3
+                                          : Type::float32;
 }
 
-/// What tells choices of the name `gemm` apart in records.
+}  // namespace gemm_detail
+
+/// What cuBLASLt is told of a GEMM's problem. With T = Fp8<...> the epilogue is TensorScales, whose
+/// arguments follow the sizes.
+template <class T, GemmTranspose op, class Problem>
+CublasltGemm cublaslt_gemm() {
+  static_assert(!kBlockScaled<T>, "cuBLASLt has one scale for each of A and B");
+  CublasltGemm gemm{.type = gemm_detail::cublaslt_type<GemmOperand<T>>(),
+                    .product = [](std::span<const std::int64_t> problem) {
+                      const auto p = gemm_shape<op>(from_values<Problem>(problem)).general();
+                      return MatrixProduct{.m = p.m,
+                                           .n = p.n,
+                                           .k = p.k,
+                                           .a_transposed = a_across(op),
+                                           .b_transposed = !b_across(op),
+                                           .ldc = p.ldc,
+                                           .lda = p.lda,
+                                           .ldb = p.ldb,
+                                           .batch = p.batch,
+                                           .stride_c = p.stride_c,
+                                           .stride_a = p.stride_a,
+                                           .stride_b = p.stride_b};
+                    }};
+  if constexpr (GemmTypes<T>::kFp8) {
+    const std::size_t scales = 3 + field_infos<Problem>().size();  // behind C, A, B and the sizes
+    gemm.c_type = gemm_detail::cublaslt_type<GemmResult<T>>();
+    gemm.scale_a = scales;
+    gemm.scale_b = scales + 1;
+    gemm.fast_accumulation = GemmTypes<T>::kOperands == GemmOperands::fp8;
+  }
+  return gemm;
+}
+
+/// The name in switches and records.
+template <class T>
+std::string gemm_choice_name() {
+  return GemmTypes<T>::kFp8 ? "gemm_fp8" : "gemm";
+}
+/// What tells choices of that name apart in records.
 template <class T>
 std::vector<std::string> gemm_choice_types(GemmTranspose op) {
   constexpr const char* kOperations[] = {"nt", "nn", "tn", "tt"};
@@ -58,7 +84,7 @@ namespace gemm_detail {
 
 template <class T, GemmTranspose op, class Problem, class... Args>
 Choice<Problem, void(Args...)> with_cublaslt(const Kernel<Gemm, Problem, void(Args...)>& kernel) {
-  auto made = choice(kernel, "gemm");
+  auto made = choice(kernel, gemm_choice_name<T>());
   made.types = gemm_choice_types<T>(op);
   made.alternatives.insert(made.alternatives.begin(),
                            {.name = "cublaslt", .cublaslt = cublaslt_gemm<T, op, Problem>()});

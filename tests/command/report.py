@@ -147,7 +147,7 @@ def check_weights(folder):
     assert data["problems"][0]["weight"] == 10, data["problems"][0]["weight"]
     good = {"kernel": "vector_add", "problem": {"n": 64}}
     gemm = {"choice": "gemm_nn", "types": "bf16", "problem": {"m": 1, "n": 64, "k": 64}, "weight": 2}
-    weights.write_text(json.dumps([good, gemm]))
+    weights.write_text(json.dumps([good, gemm, dict(gemm, choice="gemm_fp8"), dict(gemm, choice="gemm_fp8_fast")]))
     kiln("report", source, "--problems", weights, "--json")
     # What is wrong is said with the file and the entry.
     for entry, *words in (

@@ -8,7 +8,7 @@
 
 #include "choices_test.hpp"
 #include "gpu/program.hpp"
-#include "kiln/kernels/gemm_choice.hpp"
+#include "kiln/kernels/gemm_fp8_choice.hpp"
 #include "temporary_directory.hpp"
 
 namespace kiln::test {
@@ -220,6 +220,52 @@ TEST_CASE("cuBLASLt's candidates keep to the workspace that they may have", "[gp
     ++tried;
   }
   std::printf("choices without workspace tried %d\n", tried);
+}
+
+TEST_CASE("launches and graphs of cuBLASLt's 8-bit floats keep to their own scales",
+          "[gpu][choice]") {
+  const TemporaryDirectory folder;
+  const Runtime runtime(choosing_on(folder.path()));
+  const GemmProblem p{64, 128, 256};
+  const auto gemm = tuned(runtime, gemm_fp8_choice<>(), {.backends = {"cublaslt"}});
+  if (const std::string why = gemm.alternatives(p).front().why_not; !why.empty())
+    KILN_SKIP("cuBLASLt: " + why);
+  gemm.prepare(p);
+  const std::vector<float8_e4m3> twos(Operands::size(p.m, p.k), float8_e4m3(2)),
+      halves(Operands::size(p.n, p.k), float8_e4m3(0.5F));
+  const auto a = runtime.array(twos), b = runtime.array(halves);
+  struct Scaled {
+    Array<float> a, b;
+    float product;
+    Array<bfloat16> c;
+  };
+  std::vector<Scaled> all;
+  for (const auto& [of_a, of_b] : {std::pair{1.0F, 1.0F}, {4.0F, 0.5F}, {0.25F, 0.125F}})
+    all.push_back({runtime.array(std::vector{of_a}), runtime.array(std::vector{of_b}), of_a * of_b,
+                   runtime.array<bfloat16>(Operands::size(p.m, p.n))});
+  const Program program;
+  const auto launch_all = [&] {
+    for (const Scaled& s : all)
+      gemm(program.stream, s.c.data(), static_cast<const float8_e4m3*>(a.data()),
+           static_cast<const float8_e4m3*>(b.data()), p.m, p.n, p.k,
+           static_cast<const float*>(s.a.data()), static_cast<const float*>(s.b.data()));
+  };
+  const auto check_all = [&] {
+    program.wait();
+    for (Scaled& s : all) {
+      const std::vector<bfloat16> c = s.c.download();
+      CHECK(std::ranges::all_of(
+          c, [&](bfloat16 x) { return x == static_cast<float>(p.k) * s.product; }));
+      s.c.upload(std::vector<bfloat16>(c.size(), bfloat16(-77.0F)));
+    }
+  };
+  launch_all();
+  check_all();
+  program.begin(CU_STREAM_CAPTURE_MODE_GLOBAL);
+  launch_all();
+  const auto graph = program.end();
+  program.run(program.instantiate(graph));
+  check_all();
 }
 
 namespace {

@@ -1,7 +1,7 @@
 // The GEMM as a choice on real hardware: cuBLASLt computes what the kernel computes, however
 // operands lie, is captured with its workspace, and is found again on record.
 #include "gemm_test.hpp"
-#include "kiln/kernels/gemm_choice.hpp"
+#include "kiln/kernels/gemm_fp8_choice.hpp"
 #include "temporary_directory.hpp"
 
 using namespace kiln::templates;
@@ -53,7 +53,42 @@ void check_transposes() {
   multiplies<T, GemmTranspose::tt>(runtime);
 }
 
+/// All candidates are verified against the kernel's reference, with guard zones.
+template <Fp8Sums sums>
+void check_8_bits() {
+  const kiln::test::TemporaryDirectory folder;
+  const kiln::Runtime runtime(choosing_options(folder.path()));
+  const kiln::ChoiceOptions only{.backends = {"cublaslt"}};
+  const auto gemm = kiln::tuned(runtime, gemm_fp8_choice<sums>(), only);
+  const auto why_not = [&](const GemmProblem& p) { return gemm.alternatives(p).front().why_not; };
+  if (const std::string why = why_not({64, 64, 64}); !why.empty()) {
+    kiln::test::say_skipped("cuBLASLt: " + why);
+    return;
+  }
+  CHECK(why_not({64, 64, 72}) == "of 8-bit floats k must be a multiple of 16; it is 72");
+  CHECK(why_not({64, 68, 64}) == "of 8-bit floats n must be a multiple of 8; it is 68");
+  kiln::TuneOptions options;
+  options.max_seconds = 2;
+  options.retune = true;
+  for (const GemmProblem& p :
+       {GemmProblem{128, 256, 64}, GemmProblem{16, 80, 48}, GemmProblem{7, 1040, 272},
+        GemmProblem{300, 512, 2048}, GemmProblem{16, 72, 48}}) {
+    CAPTURE(p.m, p.n, p.k);
+    if (p.n % 16 != 0 && !why_not(p).empty())
+      continue;  // a library may want more than it documents
+    const kiln::TuneResult result = gemm.tune(p, options);
+    CHECK(result.count(kiln::CandidateStatus::measured) > 0);
+    CHECK(result.count(kiln::CandidateStatus::wrong_result) == 0);
+    CHECK(result.count(kiln::CandidateStatus::launch_failed) == 0);
+  }
+}
+
 }  // namespace
+
+TEST_CASE("cuBLASLt multiplies 8-bit floats as the GEMM does", "[gpu][choice]") {
+  SECTION("exact sums") { check_8_bits<Fp8Sums::exact>(); }
+  SECTION("fast sums") { check_8_bits<Fp8Sums::fast>(); }
+}
 
 TEST_CASE("cuBLASLt multiplies as the GEMM does", "[gpu][choice]") {
   SECTION("float") { check_transposes<float>(); }

@@ -11,6 +11,7 @@
 #include "kiln/kernels/gemm_experts_combine.hpp"
 #include "kiln/kernels/gemm_experts_gather.hpp"
 #include "kiln/kernels/gemm_fp8.hpp"
+#include "kiln/kernels/gemm_fp8_choice.hpp"
 #include "kiln/kernels/gemm_fp8_gated.hpp"
 #include "kiln/kernels/gemm_fp8_gated_fp8.hpp"
 #include "kiln/kernels/gemm_gated.hpp"
@@ -78,6 +79,12 @@ void batches(kiln::Runtime& runtime, kiln::Stream stream, float* c, const float*
 void gemm_by_choice(kiln::Runtime& runtime, kiln::Stream stream, Half* c, const Half* a, const Half* b, int m, int n, int k) {
   auto gemm = kiln::tuned(runtime, kiln::templates::gemm_choice<kiln::bfloat16>());
   gemm(stream, c, a, b, m, n, k);  // C = A * B^T, without gaps
+}
+
+void gemm_fp8_by_choice(kiln::Runtime& runtime, kiln::Stream stream, Half* c, const Eighth* a, const Eighth* b, int m, int n, int k,
+                        const float* scale_a, const float* scale_b) {
+  auto gemm = kiln::tuned(runtime, kiln::templates::gemm_fp8_choice<>());
+  gemm(stream, c, a, b, m, n, k, scale_a, scale_b);  // C = scale_a * scale_b * A * B^T
 }
 
 void gemm_fp8(kiln::Runtime& runtime, kiln::Stream stream, Half* c, const Eighth* a, const Eighth* b, int m, int n, int k,

@@ -35,7 +35,8 @@ inline MatrixProduct product_of(const ProductProblem& p) {
   return d;
 }
 
-inline void multiply(const ProductProblem& p, float* c, const float* a, const float* b) {
+template <class C, class A, class B>
+void multiply(const ProductProblem& p, C* c, const A* a, const B* b, float scale = 1) {
   const MatrixProduct d = product_of(p);
   for (std::int64_t batch = 0; batch < d.batch; ++batch)
     for (std::int64_t i = 0; i < d.m; ++i)
@@ -44,7 +45,7 @@ inline void multiply(const ProductProblem& p, float* c, const float* a, const fl
         for (std::int64_t l = 0; l < d.k; ++l)
           sum += a[batch * d.stride_a + (p.at ? l * d.lda + i : i * d.lda + l)] *
                  b[batch * d.stride_b + (p.bt ? j * d.ldb + l : l * d.ldb + j)];
-        c[batch * d.stride_c + i * d.ldc + j] = sum;
+        c[batch * d.stride_c + i * d.ldc + j] = C(scale * sum);
       }
 }
 
