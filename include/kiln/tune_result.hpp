@@ -89,6 +89,8 @@ struct KernelOfChoice {
   std::string alternative, kernel;
   std::vector<std::string> types;
   Values problem;  ///< its bucket
+  /// What it ran with when the alternatives met. Empty: not known, with ranks for example.
+  std::map<std::string, std::int64_t> config{};
 };
 
 /// How ranks came to a result together.

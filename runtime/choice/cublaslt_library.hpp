@@ -39,9 +39,10 @@ using Layout = struct LayoutOf*;
 using Preference = struct PreferenceOf*;
 using StreamHandle = void*;
 
-/// cublasLtMatmulDescOpaque_t: a description that lies where its user wants it.
+/// cublasLtMatmulDescOpaque_t: a description that lies where its user wants it. That is half as
+/// large in CUDA 13, and what the library does not need stays unused.
 struct DescOpaque {
-  std::array<std::uint64_t, 32> data{};
+  std::array<std::uint64_t, 64> data{};
 };
 using Desc = DescOpaque*;
 

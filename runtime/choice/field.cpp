@@ -1,11 +1,13 @@
 #include "runtime/choice/field.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/key_builder.hpp"
+#include "kiln/detail/tunable.hpp"
 
 namespace kiln::runtime {
 
@@ -57,18 +59,31 @@ std::vector<LeftOut> left_out(const detail::ChoiceDescription& choice, const Swi
   return all;
 }
 
+/// What a kernel runs with, by its own handle.
+std::map<std::string, std::int64_t> config_of(const Contender& contender,
+                                              std::span<const std::int64_t> bucket) {
+  const auto kernel = contender.kernel();
+  const ProblemValues own = kernel->definition().bucketed(bucket);
+  if (const detail::Ready used = kernel->find(own))
+    return kernel->what().named_config(used->config);
+  const auto known = kernel->known(own);
+  return known ? kernel->what().named_config(known->winner().config)
+               : std::map<std::string, std::int64_t>();
+}
+
 /// Asks for buckets where a result is told of alone, because that runs a kernel's own code.
 std::function<std::vector<KernelOfChoice>(std::span<const std::int64_t>)> kernels_of(
     std::span<const std::unique_ptr<Contender>> contenders, std::span<const Entrance> entrances) {
-  std::vector<const detail::AlternativeDescription*> kernels;
+  std::vector<const Contender*> kernels;
   for (std::size_t i = 0; i < contenders.size(); ++i)
-    if (const auto& what = contenders[i]->what(); what.kernel && !entrances[i].candidates.empty())
-      kernels.push_back(&what);
+    if (contenders[i]->what().kernel && !entrances[i].candidates.empty())
+      kernels.push_back(contenders[i].get());
   return [kernels](std::span<const std::int64_t> problem) {
     std::vector<KernelOfChoice> all;
-    for (const detail::AlternativeDescription* what : kernels) try {
-        const KernelDefinition& kernel = *what->kernel;
-        all.push_back({what->name, kernel.name, kernel.types, Values(kernel.bucketed(problem))});
+    for (const Contender* one : kernels) try {
+        const KernelDefinition& kernel = *one->what().kernel;
+        all.push_back({one->what().name, kernel.name, kernel.types,
+                       Values(kernel.bucketed(problem)), config_of(*one, problem)});
       } catch (...) {  // the kernel's own tuning tells of that
       }
     return all;

@@ -178,6 +178,7 @@ void PreparationRun::look_and_find(std::size_t i) {
 void PreparationRun::look(PrepareItem& item, const SourceDigests* sources) {
   try {
     item.best = item.provisions().best_configs(item.problem, tuning_of(item), sources);
+    item.provisions().guess_by_records(item.problem, tuning_, access(), item.best);
     item.usable = true;
   } catch (...) {
     item.usable = false;

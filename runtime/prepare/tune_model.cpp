@@ -6,7 +6,6 @@
 #include <limits>
 #include <map>
 #include <numeric>
-#include <optional>
 #include <set>
 #include <stop_token>
 #include <utility>
@@ -73,8 +72,6 @@ class Model {
     Values bucket;
     double weight;
     std::vector<std::size_t> kernels{};  ///< places among the problems
-    /// By kernel: the winner on record before anything was tuned.
-    std::vector<std::optional<Values>> before{};
     BudgetResult outcome{};
   };
 
@@ -98,7 +95,6 @@ class Model {
       for (auto& [kernel, problem] : job.choice->kernels(job.problem)) {
         ServedHandle* const handle = engine_.serving().find(*kernel).get();
         meeting.kernels.push_back(problems_.size());
-        meeting.before.push_back(winner(*handle, problem));
         problems_.push_back({handle, std::move(problem), job.weight});
       }
     } catch (const DeviceLost&) {
@@ -110,11 +106,6 @@ class Model {
 
   static void add(double& weight, double more) {
     weight = std::min(weight + more, std::numeric_limits<double>::max());
-  }
-
-  static std::optional<Values> winner(ServedHandle& handle, const Values& bucket) {
-    if (const auto known = handle.known(bucket)) return known->winner().config;
-    return {};
   }
 
   /// All of it where nothing is tuned by itself.
@@ -150,18 +141,10 @@ class Model {
     }
     try {
       use_what_is_known(meeting);
-      const bool changed = has_changed(meeting);
-      options.retune = options.retune || changed;
       TuneResult& result = meeting.outcome.result;
       result = meeting.choice->meet(meeting.problem, options);
       if (!late) return;
-      if (result.winner().status == CandidateStatus::measured) {
-        if (changed)
-          result.warnings.push_back(
-              "the shared budget ran out before its alternatives met; a kernel of it has another "
-              "winner since: measure it again");
-        return;
-      }
+      if (result.winner().status == CandidateStatus::measured) return;
       result.end = SearchEnd::seconds;
       result.candidates[result.winner_index].reason =
           "the shared budget ran out before its alternatives met";
@@ -179,16 +162,6 @@ class Model {
       if (const auto known = p.handle->known(p.problem))
         p.handle->provisions().use_better_known(p.problem, *known);
     }
-  }
-
-  /// Whether what is on record was measured with another config of a kernel.
-  bool has_changed(const Meeting& meeting) const {
-    for (std::size_t k = 0; k < meeting.kernels.size(); ++k) {
-      const WeightedProblem& p = problems_[meeting.kernels[k]];
-      if (const auto now = winner(*p.handle, p.problem); now && now != meeting.before[k])
-        return true;
-    }
-    return false;
   }
 
   BudgetResult failed(const Meeting& meeting, const std::exception_ptr& why) const {

@@ -42,10 +42,18 @@ ConfigLoader::Loaded ConfigLoader::load(std::span<const std::int64_t> problem,
   return loader_.load(problem, config, access);
 }
 
-ConfigLoader::Loaded ConfigLoader::untuned(std::span<const std::int64_t> problem, Access access) {
+ConfigLoader::Loaded ConfigLoader::untuned(std::span<const std::int64_t> problem, Access access,
+                                           const std::optional<Values>& guess) {
+  Loaded made = load_untuned(problem, access, guess);
+  if (auto* const ready = std::get_if<Launchable>(&made)) ready->untuned = !fixed_;
+  return made;
+}
+
+ConfigLoader::Loaded ConfigLoader::load_untuned(std::span<const std::int64_t> problem,
+                                                Access access, const std::optional<Values>& guess) {
   const Values base = default_config(problem);
   if (fixed_) return load(problem, base, access);
-  const Values config = untuned_config(kernel_, problem, engine_.device()->info());
+  const Values config = guess ? *guess : untuned_config(kernel_, problem, engine_.device()->info());
   std::optional<Missing> lacking;
   if (config != base) {
     try {
@@ -95,8 +103,8 @@ Problems::Made ConfigLoader::to_publish_provisional(std::span<const std::int64_t
 }
 
 ConfigLoader::BestKnown ConfigLoader::best_known(std::span<const std::int64_t> problem,
-                                                 const std::optional<Values>& winner,
-                                                 Access access) {
+                                                 const std::optional<Values>& winner, Access access,
+                                                 const std::optional<Values>& guess) {
   BestKnown best;
   if (winner) {
     auto loaded = this->winner(problem, *winner, access, &best.why);
@@ -107,7 +115,7 @@ ConfigLoader::BestKnown ConfigLoader::best_known(std::span<const std::int64_t> p
     }
   }
   best.provisional = true;
-  best.made = untuned(problem, access);
+  best.made = untuned(problem, access, guess);
   if (best.missing)
     warn_of("winner", problem, *best.missing, best.made);
   else if (const auto* missing = std::get_if<Missing>(&best.made))

@@ -46,9 +46,10 @@ class ConfigLoader {
   /// constraint
   Loaded load(std::span<const std::int64_t> problem, std::span<const std::int64_t> config,
               Access access = Access::compile);
-  /// The untuned config: the cost model's choice where the kernel trusts it, else the default. The
-  /// default also stands in for a choice that is missing or does not work.
-  Loaded untuned(std::span<const std::int64_t> problem, Access access = Access::compile);
+  /// The untuned config: `guess`, if there is one; else the cost model's choice where the kernel
+  /// trusts it, else the default. The default also stands in for what is missing or does not work.
+  Loaded untuned(std::span<const std::int64_t> problem, Access access = Access::compile,
+                 const std::optional<Values>& guess = {});
   /// The winner on record; nothing, and why, where it cannot be used.
   std::optional<Loaded> winner(std::span<const std::int64_t> problem, const Values& config,
                                Access access = Access::compile, std::string* why = nullptr);
@@ -67,11 +68,13 @@ class ConfigLoader {
   /// The winner (nothing: none is known), else the untuned config, with a warning where the
   /// winner's binary is missing. A fixed config has no other in its place.
   BestKnown best_known(std::span<const std::int64_t> problem, const std::optional<Values>& winner,
-                       Access access = Access::compile);
+                       Access access = Access::compile, const std::optional<Values>& guess = {});
   /// What to publish, so that launches of the problem get it.
   Problems::Made to_publish(std::span<const std::int64_t> problem, BestKnown best);
 
  private:
+  Loaded load_untuned(std::span<const std::int64_t> problem, Access access,
+                      const std::optional<Values>& guess);
   /// Warns that the config that should run is missing, and says which one runs instead, if any
   /// does.
   void warn_of(const char* what, std::span<const std::int64_t> problem, const Missing& missing,

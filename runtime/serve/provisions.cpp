@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <map>
 #include <utility>
 #include <variant>
 
@@ -70,6 +71,24 @@ BestConfigs Provisions::best_configs(std::span<const std::int64_t> problem,
   return best;
 }
 
+void Provisions::guess_by_records(std::span<const std::int64_t> problem, const TuneOptions& tuning,
+                                  Builder::Access access, BestConfigs& best) {
+  const DeviceInfo& device = engine_.device()->info();
+  const bool trusted = kernel_.untuned_by_cost && kernel_.untuned_by_cost(device.limits);
+  if (best.winner || best.seen || fixed_ || trusted || tuning.ranks || kernel_.deterministic)
+    return;
+  auto nearest = engine_.records().nearest_winner(kernel_, problem);
+  if (!nearest || *nearest == best.configs.front()) return;
+  // What is only looked up had better be there.
+  if (access == Builder::Access::look_up &&
+      !engine_.builder().build(kernel_, *nearest, device.target, access).binary())
+    return;
+  const Values base = best.configs.back();
+  best.configs = {*nearest};
+  if (*nearest != base) best.configs.push_back(base);
+  best.guess = std::move(nearest);
+}
+
 Served Provisions::serve(std::span<const std::int64_t> problem, const BestConfigs& best,
                          Builder::Access access, bool search_follows, Stay stay) {
   Served served;
@@ -77,7 +96,7 @@ Served Provisions::serve(std::span<const std::int64_t> problem, const BestConfig
     problems_.pin(problem);  // before it is held, so that it cannot leave in between
   const Ready before = problems_.find(problem);
   const auto untuned = [&]() -> Problems::Loaded {
-    Problems::Loaded made = configs_.untuned(problem, access);
+    Problems::Loaded made = configs_.untuned(problem, access, best.guess);
     if (const auto* missing = std::get_if<Missing>(&made); missing && !served.missing)
       served.missing = *missing;
     return made;
@@ -91,7 +110,7 @@ Served Provisions::serve(std::span<const std::int64_t> problem, const BestConfig
       if (winner) served.missing = std::get<Missing>(std::move(*winner));
       return Problems::Unmade{};
     }
-    auto loaded = configs_.best_known(problem, best.winner, access);
+    auto loaded = configs_.best_known(problem, best.winner, access, best.guess);
     served.why = loaded.why;
     served.missing = loaded.missing;
     loaded.provisional = loaded.provisional || best.goes_on;
@@ -188,7 +207,7 @@ void Provisions::keep_default(std::span<const Values> problems, Builder::Access 
 
 void Provisions::seal() {
   notes_.begin(kernel_.problem_fields.size(), &engine_.workshop().telemetry().counters.wanted_cut);
-  reserve_.renew(loaded(), kernel_.space.default_config(engine_.device()->info().target),
+  reserve_.renew(loaded(), in_use(), kernel_.space.default_config(engine_.device()->info().target),
                  engine_.device()->info().limits);
 }
 
@@ -223,6 +242,16 @@ std::map<Values, std::uint64_t> Provisions::launched_unprepared() const {
   std::map<Values, std::uint64_t> problems = notes_.all();
   std::erase_if(problems, [&](const auto& noted) { return problems_.find(noted.first); });
   return problems;
+}
+
+std::vector<Ready> Provisions::in_use() const {
+  std::map<Values, Ready> problems;
+  for (const Ready& ready : problems_.loaded())
+    if (Ready used = problems_.find(ready->problem); used && used->loaded)
+      problems.try_emplace(used->problem, std::move(used));
+  std::vector<Ready> all;
+  for (auto& [problem, used] : problems) all.push_back(std::move(used));
+  return all;
 }
 
 /// All that this handle has loaded, for whatever problem.

@@ -29,6 +29,8 @@ struct BestConfigs {
   bool searched = false;  ///< tuning would find nothing else
   bool goes_on = false;   ///< the winner's search does, behind the launches
   detail::Ready seen{};   ///< in use when this was looked up
+  /// In the place of the untuned config: the winner of the nearest problem on record.
+  std::optional<Values> guess{};
   /// What is to be loaded, best first: the winner, else the untuned config; then the default.
   std::vector<Values> configs;
 };
@@ -70,6 +72,11 @@ class Provisions {
   /// null: they are read. Loads nothing.
   BestConfigs best_configs(std::span<const std::int64_t> problem, const TuneOptions& tuning,
                            const SourceDigests* sources = nullptr);
+  /// Where nothing is known of the problem, and the kernel's cost model is not trusted to choose, the
+  /// winner of the nearest problem takes the place of the untuned config. Reads all records, once
+  /// in a process. Not where ranks or determinism need the same choice everywhere.
+  void guess_by_records(std::span<const std::int64_t> problem, const TuneOptions& tuning,
+                        Builder::Access access, BestConfigs& best);
   /// Loads the first of the configs that can be had, and puts it in use; where a search follows, an
   /// untuned one only stands in. Waits for no other making of the problem. @throws what a launch
   /// throws, except MissingError
@@ -114,6 +121,8 @@ class Provisions {
 
  private:
   std::vector<detail::Ready> loaded() const;
+  /// By problem.
+  std::vector<detail::Ready> in_use() const;
 
   detail::Engine& engine_;
   const KernelDefinition& kernel_;

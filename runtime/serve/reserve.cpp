@@ -1,12 +1,15 @@
 #include "runtime/serve/reserve.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <utility>
 
 #include "runtime/device/device.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/serve/problem_hash.hpp"
+#include "runtime/tune/size_distance.hpp"
 
 namespace kiln::runtime {
 
@@ -16,6 +19,8 @@ namespace {
 
 /// Each is tried in turn by every unprepared launch.
 constexpr std::size_t kMostFallbacks = 16;
+/// Problems that every unprepared launch is compared with. Of more, some spread over all.
+constexpr std::size_t kMostKnown = 256;
 
 /// Whether what was loaded for launches like `loaded` may be launched like `asked`. What was loaded
 /// for no launch at all was given no shared memory beyond the usual and no clusters.
@@ -64,13 +69,33 @@ Ready Reserve::find(std::span<const std::int64_t> problem, const DeviceLimits& l
   const Reading reading(*this);
   const Fallbacks* current = reading.current();
   if (!current || distrusts(*current, problem)) return nullptr;
+  if (const Fallback* near = nearest(*current, problem, limits)) return near->ready;
   for (const Fallback& fallback : current->fallbacks)
     if (fits(fallback, problem, limits)) return fallback.ready;
   return nullptr;
 }
 
-void Reserve::renew(const std::vector<Ready>& loaded, const Values& default_config,
-                    const DeviceLimits& limits) {
+const Reserve::Fallback* Reserve::nearest(const Fallbacks& fallbacks,
+                                          std::span<const std::int64_t> problem,
+                                          const DeviceLimits& limits) const {
+  const Fallback* best = nullptr;
+  double least = std::numeric_limits<double>::infinity();
+  for (std::size_t k = 0; k < fallbacks.known.size(); ++k) {
+    const double* const sizes = fallbacks.sizes.data() + k * problem.size();
+    double apart = 0;
+    for (std::size_t i = 0; i < problem.size(); ++i)
+      apart += std::abs(log_size(problem[i]) - sizes[i]);
+    if (apart >= least) continue;
+    const Fallback& fallback = fallbacks.fallbacks[fallbacks.known[k]];
+    if (&fallback != best && !fits(fallback, problem, limits)) continue;
+    best = &fallback;
+    least = apart;
+  }
+  return best;
+}
+
+void Reserve::renew(const std::vector<Ready>& loaded, const std::vector<Ready>& in_use,
+                    const Values& default_config, const DeviceLimits& limits) {
   // For each config: what was loaded for the most shared memory.
   struct Found {
     Fallback fallback;
@@ -95,6 +120,17 @@ void Reserve::renew(const std::vector<Ready>& loaded, const Values& default_conf
   if (order.size() > kMostFallbacks) order.resize(kMostFallbacks);
   auto fresh = std::make_unique<Fallbacks>();
   for (Found& found : order) fresh->fallbacks.push_back(std::move(found.fallback));
+  std::map<Values, std::size_t> known;  // in an order that does not depend on when they came
+  for (const Ready& ready : in_use)
+    for (std::size_t i = 0; i < fresh->fallbacks.size() && !ready->untuned; ++i)
+      if (fresh->fallbacks[i].ready->config == ready->config) known[ready->problem] = i;
+  const std::size_t step = (known.size() + kMostKnown - 1) / kMostKnown;
+  std::size_t n = 0;
+  for (const auto& [problem, place] : known) {
+    if (n++ % step != 0) continue;
+    fresh->known.push_back(place);
+    for (const std::int64_t value : problem) fresh->sizes.push_back(log_size(value));
+  }
   const std::lock_guard lock(mutex_);
   fresh->distrusted.assign(distrusted_.begin(), distrusted_.end());
   renewed_.push_back(std::move(fresh));

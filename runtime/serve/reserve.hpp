@@ -18,8 +18,9 @@
 namespace kiln::runtime {
 
 /// Loaded kernels of one handle, any of which may serve another problem of it: an instance does not
-/// depend on the problem. Nothing is published for such a problem, so nothing is allocated. The
-/// choice depends on what is loaded alone, so ranks that prepared alike make it alike.
+/// depend on the problem. What the nearest problem runs with comes first, since it was chosen for
+/// a problem much like this one. Nothing is published for such a problem, so nothing is allocated.
+/// The choice depends on what is loaded alone, so ranks that prepared alike make it alike.
 class Reserve {
  public:
   /// `definition` must outlive the reserve.
@@ -31,10 +32,11 @@ class Reserve {
   detail::Ready find(std::span<const std::int64_t> problem, const DeviceLimits& limits) const;
   /// Whether what stands in for the problem was found to be wrong. Takes no lock.
   bool distrusted(std::span<const std::int64_t> problem) const noexcept;
-  /// Serves from now on with some of these, the default config first, then those with most
-  /// problems.
-  void renew(const std::vector<detail::Ready>& loaded, const Values& default_config,
-             const DeviceLimits& limits);
+  /// Serves from now on with some of what is loaded: with what the nearest of the problems in use
+  /// has, of those that are not untuned; else with the default config, then those with most
+  /// problems. `in_use`: one for each problem
+  void renew(const std::vector<detail::Ready>& loaded, const std::vector<detail::Ready>& in_use,
+             const Values& default_config, const DeviceLimits& limits);
   /// Keeps a launchable loaded, also when it is not in the handle's table any more.
   void keep(detail::Ready ready);
   /// Those that were kept.
@@ -49,6 +51,8 @@ class Reserve {
   };
   struct Fallbacks {
     std::vector<Fallback> fallbacks;
+    std::vector<std::size_t> known;  ///< by problem that is known: its place among the fallbacks
+    std::vector<double> sizes;       ///< of their fields, one problem after the other
     std::vector<Values> distrusted;
   };
   /// While one lives, what it gives stays: renew() frees what no launch can be reading.
@@ -64,6 +68,8 @@ class Reserve {
     const Reserve& reserve_;
   };
   static bool distrusts(const Fallbacks& fallbacks, std::span<const std::int64_t> problem) noexcept;
+  const Fallback* nearest(const Fallbacks& fallbacks, std::span<const std::int64_t> problem,
+                          const DeviceLimits& limits) const;
   bool fits(const Fallback& fallback, std::span<const std::int64_t> problem,
             const DeviceLimits& limits) const;
 

@@ -116,14 +116,6 @@ bool is_plan(const json& j, const detail::LaunchPlan& plan) {
   return j.is_array() && std::equal(j.begin(), j.end(), numbers.begin(), numbers.end());
 }
 
-bool in_space(const DynamicSpace& space, const Values& config) {
-  for (std::size_t i = 0; i < config.size(); ++i) {
-    const auto& values = space.parameters()[i].values;
-    if (std::find(values.begin(), values.end(), config[i]) == values.end()) return false;
-  }
-  return true;
-}
-
 /// What was launched is what would be launched today.
 bool same_launch(const json& j, const Candidate& c, const Tunable& subject,
                  std::span<const std::int64_t> problem, const DeviceLimits& limits) {
@@ -131,6 +123,17 @@ bool same_launch(const json& j, const Candidate& c, const Tunable& subject,
   if (subject.space().violated(c.config, problem, limits)) return false;
   const auto plan = subject.plan(c.config, problem, limits);
   return !plan || is_plan(j.at("launch"), *plan);
+}
+
+/// The alternatives of a choice whose kernels run with another config than when they met.
+std::set<std::string> changed_kernels(const TuneResult& met, const TuneResult& today) {
+  std::set<std::string> changed;
+  for (const KernelOfChoice& then : met.kernels)
+    for (const KernelOfChoice& now : today.kernels)
+      if (then.alternative == now.alternative && !then.config.empty() && !now.config.empty() &&
+          then.config != now.config)
+        changed.insert(then.alternative);
+  return changed;
 }
 
 /// A choice's default or winner has gone, such as an algorithm with its library's version. What
@@ -299,6 +302,14 @@ json record_json(const TuneResult& result, const Tunable& subject,
   return record;
 }
 
+bool in_space(const DynamicSpace& space, const Values& config) {
+  for (std::size_t i = 0; i < config.size(); ++i) {
+    const auto& values = space.parameters()[i].values;
+    if (std::find(values.begin(), values.end(), config[i]) == values.end()) return false;
+  }
+  return true;
+}
+
 std::optional<TuneResult> result_in(const json& record, const Key& key) try {
   std::vector<std::string> fields;
   for (const KeyField& field : key.fields)
@@ -326,12 +337,23 @@ std::optional<Recall> recall_from(const json& record, const Tunable& subject,
   if (found.kernel != result.kernel || !same_types || found.problem != result.problem ||
       found.parameters != result.parameters || (!same_default && !of_a_choice))
     return {};
-  bool default_found = false, winner_found = false;
+  // If it has won before, it wins with what its own tuning has found since.
+  const std::set<std::string> changed = changed_kernels(found, result);
+  const auto is_changed = [&](std::size_t i) {
+    return !changed.empty() && i != found.winner_index &&
+           changed.contains(result.enumerators.at(result.parameters.front())
+                                .at(found.candidates[i].config.front()));
+  };
+  bool default_found = false, winner_found = false, all_hold = true;
   for (std::size_t i = 0; i < found.candidates.size(); ++i) {
     Candidate& c = found.candidates[i];
     if (!in_space(subject.space(), c.config) ||
         !same_launch(record.at("candidates").at(i), c, subject, problem, device.limits))
       continue;
+    if (is_changed(i)) {
+      all_hold = false;
+      continue;
+    }
     if (c.config == base) {
       result.default_index = result.candidates.size();
       default_found = true;
@@ -351,7 +373,7 @@ std::optional<Recall> recall_from(const json& record, const Tunable& subject,
   result.from_store = true;
   result.versions = std::move(found.versions);
   json space = describe_space(subject, problem, device);
-  recall.same_space = holds && record.at("space") == space;
+  recall.same_space = holds && all_hold && record.at("space") == space;
   cache::discard(space);
   const json& measured = record.at("measured");
   recall.policy = {measured.at("cold_cache"), measured.at("overlap_launches"),

@@ -68,6 +68,9 @@ nlohmann::json record_json(const TuneResult& result, const detail::Tunable& subj
 inline constexpr const char* kFaulted = "faulted";
 
 /// What a record says, in terms of today's space.
+/// Whether every value of a config is one of today's.
+bool in_space(const DynamicSpace& space, const Values& config);
+
 struct Recall {
   TuneResult result;
   /// The space, and the list of configs by the kernel's author, are still what was searched.

@@ -181,6 +181,11 @@ std::vector<Values> RecordBook::starting_points(const Tunable& subject,
   return starting_points_.nearest(subject, problem, device_->info(), count);
 }
 
+std::optional<Values> RecordBook::nearest_winner(const Tunable& subject,
+                                                 std::span<const std::int64_t> problem) {
+  return starting_points_.nearest_winner(subject, problem, device_->info());
+}
+
 std::vector<Evidence> RecordBook::evidence(const Tunable& subject,
                                            std::span<const std::int64_t> problem,
                                            std::size_t count) {

@@ -85,6 +85,9 @@ class RecordBook {
   /// Up to `count` winners of neighbouring problems and similar devices, the nearest first.
   std::vector<Values> starting_points(const detail::Tunable& subject,
                                       std::span<const std::int64_t> problem, std::size_t count);
+  /// The winner of the nearest problem on this device that the problem allows.
+  std::optional<Values> nearest_winner(const detail::Tunable& subject,
+                                       std::span<const std::int64_t> problem);
   /// What was measured for `count` neighbouring problems and similar devices, the nearest first.
   std::vector<Evidence> evidence(const detail::Tunable& subject,
                                  std::span<const std::int64_t> problem, std::size_t count);

@@ -129,11 +129,13 @@ json result_json(const TuneResult& result) {
          {"candidates", std::move(candidates)}};
   for (const LeftOut& one : result.left_out)
     j["left_out"].push_back({{"name", one.name}, {"why", one.why}});
-  for (const KernelOfChoice& one : result.kernels)
-    j["kernels"].push_back({{"alternative", one.alternative},
-                            {"kernel", one.kernel},
-                            {"types", one.types},
-                            {"problem", one.problem}});
+  for (const KernelOfChoice& one : result.kernels) {
+    json& kernel = j["kernels"].emplace_back(json{{"alternative", one.alternative},
+                                                  {"kernel", one.kernel},
+                                                  {"types", one.types},
+                                                  {"problem", one.problem}});
+    if (!one.config.empty()) kernel["config"] = one.config;
+  }
   // JSON has no infinity.
   if (std::isfinite(result.flops)) j["flops"] = result.flops;
   if (std::isfinite(result.bytes)) j["bytes"] = result.bytes;
@@ -157,8 +159,9 @@ TuneResult result_from(const json& j, const std::vector<std::string>& problem_fi
   for (const json& one : j.value("left_out", json::array()))
     result.left_out.push_back({one.at("name"), one.at("why")});
   for (const json& one : j.value("kernels", json::array()))
-    result.kernels.push_back(
-        {one.at("alternative"), one.at("kernel"), one.at("types"), one.at("problem")});
+    result.kernels.push_back({one.at("alternative"), one.at("kernel"), one.at("types"),
+                              one.at("problem"),
+                              one.value("config", std::map<std::string, std::int64_t>())});
   result.strategy = j.at("strategy");
   result.complete = j.at("complete");
   result.end = enumerator_from(j.at("end"), SearchEnd::stopped).value();

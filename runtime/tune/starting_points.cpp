@@ -1,7 +1,6 @@
 #include "runtime/tune/starting_points.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include <nlohmann/json.hpp>
@@ -12,11 +11,6 @@
 namespace kiln::runtime {
 
 using nlohmann::json;
-
-double size_distance(std::int64_t a, std::int64_t b) {
-  const auto size = [](std::int64_t value) { return 1.0 + std::abs(static_cast<double>(value)); };
-  return std::abs(std::log2(size(a) / size(b)));
-}
 
 namespace {
 
@@ -108,6 +102,12 @@ const StartingPoints::Told& StartingPoints::told(Past& past) {
   return told;
 }
 
+bool StartingPoints::is_of(const Past& past, const DeviceInfo& device) {
+  return std::equal(
+      past.device.begin(), past.device.end(), device.fingerprint.begin(), device.fingerprint.end(),
+      [](const KeyField& a, const KeyField& b) { return a.name == b.name && a.value == b.value; });
+}
+
 std::vector<std::pair<double, StartingPoints::Past*>> StartingPoints::pasts(
     const detail::Tunable& subject, std::span<const std::int64_t> problem,
     const DeviceInfo& device) {
@@ -121,26 +121,19 @@ std::vector<std::pair<double, StartingPoints::Past*>> StartingPoints::pasts(
   for (auto& [key, past] : pasts_[name]) {
     const auto apart = distance(past.problem, subject.problem_fields(), problem);
     if (!apart) continue;
-    const bool same_device =
-        std::equal(past.device.begin(), past.device.end(), device.fingerprint.begin(),
-                   device.fingerprint.end(), [](const KeyField& a, const KeyField& b) {
-                     return a.name == b.name && a.value == b.value;
-                   });
-    const double other = past.target == device.target.arch && same_device    ? 0
-                         : past.target == device.target.arch                 ? kOtherDevice
-                         : is_gpu(past.target) == is_gpu(device.target.arch) ? kOtherTarget
-                                                                             : kOtherKind;
+    const double other = past.target == device.target.arch && is_of(past, device) ? 0
+                         : past.target == device.target.arch                      ? kOtherDevice
+                         : is_gpu(past.target) == is_gpu(device.target.arch)      ? kOtherTarget
+                                                                                  : kOtherKind;
     found.emplace_back(*apart + other, &past);
   }
   return found;
 }
 
-std::vector<Values> StartingPoints::nearest(const detail::Tunable& subject,
-                                            std::span<const std::int64_t> problem,
-                                            const DeviceInfo& device, std::size_t count) {
-  std::lock_guard lock(mutex_);
+std::vector<Values> StartingPoints::winners(const std::vector<std::pair<double, Past*>>& pasts,
+                                            const detail::Tunable& subject) {
   std::vector<std::pair<double, Values>> found;
-  for (const auto& [apart, past] : pasts(subject, problem, device)) {
+  for (const auto& [apart, past] : pasts) {
     if (past->winner.size() != subject.space().parameters().size()) continue;
     Values config;
     for (const Parameter& p : subject.space().parameters())
@@ -150,12 +143,39 @@ std::vector<Values> StartingPoints::nearest(const detail::Tunable& subject,
   }
   std::sort(found.begin(), found.end());
   std::vector<Values> nearest;
-  for (auto& [apart, config] : found) {
-    if (nearest.size() == count) break;
+  for (auto& [apart, config] : found)
     if (std::find(nearest.begin(), nearest.end(), config) == nearest.end())
       nearest.push_back(std::move(config));
-  }
   return nearest;
+}
+
+std::vector<Values> StartingPoints::nearest(const detail::Tunable& subject,
+                                            std::span<const std::int64_t> problem,
+                                            const DeviceInfo& device, std::size_t count) {
+  std::lock_guard lock(mutex_);
+  std::vector<Values> nearest = winners(pasts(subject, problem, device), subject);
+  if (nearest.size() > count) nearest.resize(count);
+  return nearest;
+}
+
+std::optional<Values> StartingPoints::nearest_winner(const detail::Tunable& subject,
+                                                     std::span<const std::int64_t> problem,
+                                                     const DeviceInfo& device) {
+  std::lock_guard lock(mutex_);
+  auto here = pasts(subject, problem, device);
+  std::erase_if(here, [&](const auto& one) {
+    return one.second->target != device.target.arch || !is_of(*one.second, device);
+  });
+  std::optional<std::vector<Values>> listed;  // by the kernel's author, once that is asked for
+  for (Values& winner : winners(here, subject)) {
+    if (!in_space(subject.space(), winner) ||
+        subject.space().violated(winner, problem, device.limits))
+      continue;
+    if (!listed) listed = subject.configs(problem, device.limits);
+    if (listed->empty() || std::ranges::find(*listed, winner) != listed->end())
+      return std::move(winner);
+  }
+  return {};
 }
 
 std::vector<Evidence> StartingPoints::evidence(const detail::Tunable& subject,

@@ -35,6 +35,7 @@ struct Launchable {
   const void* loaded = nullptr;
   std::shared_ptr<const void> owner;  ///< keeps both alive
   bool provisional = false;           ///< something better is looked for behind the launches
+  bool untuned = false;               ///< nothing is known of the problem
   void* loader = nullptr;             ///< of a kernel
   /// The config has tensor maps, a workspace or steps: the loader turns the caller's arguments into
   /// those of the entries.

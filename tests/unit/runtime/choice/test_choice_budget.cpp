@@ -82,6 +82,47 @@ TEST_CASE("a choice whose kernel has become faster within a budget is measured a
   CHECK(f.chosen({50}).name == "template");
 }
 
+TEST_CASE("a record of a choice is no answer when a kernel that lost has become faster",
+          "[choice][budget]") {
+  Twice t;
+  t.twice.alternatives.push_back(t.process.way("mine", 0.5e-3));
+  t.process.of_typed(4).seconds = 0.1e-3;
+  // With the kernel's default alone, by another process.
+  tuned(t.process.runtime(), t.twice).tune({50}, {.max_evaluations = 2});
+  const Runtime runtime = t.process.runtime();
+  CHECK(tuned(runtime, t.twice).known({50}));
+  // The kernel is tuned by itself, and its choice does not meet.
+  runtime.tuned(typed_doubling()).tune({50});
+  CHECK_FALSE(tuned(t.process.runtime(), t.twice).known({50}));
+  SECTION("a launch measures it again") {
+    CHECK(tuned(t.process.runtime(), t.twice).chosen({50}).name == "template");
+  }
+  SECTION("a preparation does") {
+    const Runtime again = t.process.runtime();
+    const auto f = tuned(again, t.twice);
+    const PrepareReport report = again.prepare(of_choices({50}));
+    CHECK(report.problems[0].state == PreparedState::tuned);
+    CHECK(report.problems[0].alternative == "template");
+  }
+  SECTION("a mode that does not tune uses what it has") {
+    t.process.options.mode = Mode::lookup_only;
+    CHECK(tuned(t.process.runtime(), t.twice).chosen({50}).name == "mine");
+  }
+  // Once it has met, it holds.
+  t.process.options.mode = Mode::tune_now;
+  tuned(t.process.runtime(), t.twice).tune({50});
+  const int timings = t.process.device->timings;
+  CHECK(tuned(t.process.runtime(), t.twice).chosen({50}).name == "template");
+  CHECK(t.process.device->timings == timings);
+  // A kernel that has won, and got faster, wins.
+  t.process.of_typed(8).seconds = 0.05e-3;
+  runtime.tuned(typed_doubling()).tune({50}, {.retune = true});
+  const auto known = tuned(t.process.runtime(), t.twice).known({50});
+  REQUIRE(known);
+  CHECK_THAT(known->describe(known->winner()), Catch::Contains("alternative=template"));
+  CHECK(known->kernels.front().config == std::map<std::string, std::int64_t>{{"a", 8}, {"b", 0}});
+}
+
 TEST_CASE("alternatives meet although kernels could use up the budget", "[choice][budget]") {
   Twice t;
   t.twice.alternatives.push_back(t.process.way("mine", 0.5e-3));

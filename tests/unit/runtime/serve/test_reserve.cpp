@@ -1,4 +1,5 @@
 // What a sealed handle serves from, and its notes, by themselves.
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -76,7 +77,7 @@ TEST_CASE("a reserve takes the default first, then the config with most problems
     loaded[i] = std::make_shared<const detail::Launchable>(std::move(ready));
   }
   const auto first = [&](std::size_t count) {
-    reserve.renew({loaded.data(), loaded.data() + count}, {2, 0}, limits);
+    reserve.renew({loaded.data(), loaded.data() + count}, {}, {2, 0}, limits);
     return reserve.find(problem, limits)->config;
   };
   CHECK(first(1) == Values{8, 0});
@@ -89,12 +90,60 @@ TEST_CASE("a reserve takes the default first, then the config with most problems
 
   reserve.distrust(problem, true);
   CHECK(reserve.find(problem, limits));  // until it is renewed
-  reserve.renew({loaded[0]}, {2, 0}, limits);
+  reserve.renew({loaded[0]}, {}, {2, 0}, limits);
   CHECK(reserve.distrusted(problem));
   CHECK(reserve.find(problem, limits) == nullptr);
   reserve.distrust(problem, false);
-  reserve.renew({loaded[0]}, {2, 0}, limits);
+  reserve.renew({loaded[0]}, {}, {2, 0}, limits);
   CHECK(reserve.find(problem, limits));
+}
+
+TEST_CASE("a reserve takes what the nearest known problem has", "[runtime][seal]") {
+  KernelDefinition kernel = doubling();
+  kernel.space.where("4 is for less than 70", [](auto config, auto problem, const DeviceLimits&) {
+    return config[0] != 4 || problem[0] < 70;
+  });
+  FakeDevice device(std::make_shared<Script>());
+  const DeviceLimits limits = device.info().limits;
+  const auto module = device.load({}, {});
+  Reserve reserve(kernel);
+  const auto ready = [&](std::int64_t n, Values config, bool untuned = false) {
+    detail::Launchable made;
+    made.problem = {n};
+    made.config = std::move(config);
+    made.loaded = module.get();
+    made.untuned = untuned;
+    return std::make_shared<const detail::Launchable>(std::move(made));
+  };
+  const std::vector<detail::Ready> all{ready(16, {1, 0}), ready(64, {4, 0}), ready(1024, {8, 0}),
+                                       ready(96, {2, 0}, true)};
+  const auto found = [&](std::int64_t n) {
+    const std::int64_t problem[] = {n};
+    const detail::Ready served = reserve.find(problem, limits);
+    return served ? served->config : Values{};
+  };
+  std::vector<detail::Ready> in_use = all;
+  if (GENERATE(false, true)) std::ranges::reverse(in_use);
+  reserve.renew(all, in_use, {2, 0}, limits);
+  CHECK(found(1) == Values{1, 0});
+  CHECK(found(50) == Values{4, 0});
+  CHECK(found(69) == Values{4, 0});
+  CHECK(found(90) == Values{1, 0});  // 64's is not for it, and nothing is known of 96
+  CHECK(found(5000) == Values{8, 0});
+  const std::size_t before = allocations();
+  found(50);
+  const std::int64_t problem[] = {50};
+  reserve.find(problem, limits);
+  CHECK(allocations() - before <= 2);  // of this test's Values
+  reserve.renew(all, {all[3]}, {2, 0}, limits);
+  CHECK(found(16) == Values{2, 0});  // the default, as nothing is known
+  SECTION("of many problems some are compared") {
+    std::vector<detail::Ready> many;
+    for (std::int64_t n = 100; n < 1400; ++n) many.push_back(ready(n, {n < 1000 ? 1 : 8, 0}));
+    reserve.renew(many, many, {2, 0}, limits);
+    CHECK(found(5) == Values{1, 0});
+    CHECK(found(9999) == Values{8, 0});
+  }
 }
 
 TEST_CASE("a reserve that is renewed again and again keeps what is read alone",
@@ -121,11 +170,11 @@ TEST_CASE("a reserve that is renewed again and again keeps what is read alone",
           wrong += found && found != loaded;
         }
       });
-    for (int i = 0; i < 1000; ++i) reserve.renew({loaded}, {2, 0}, limits);
+    for (int i = 0; i < 1000; ++i) reserve.renew({loaded}, {loaded}, {2, 0}, limits);
     over = true;
     readers.clear();
     CHECK(wrong == 0);
   }
-  reserve.renew({loaded}, {2, 0}, limits);
+  reserve.renew({loaded}, {loaded}, {2, 0}, limits);
   CHECK(loaded.use_count() == 1 + 1);  // of the choices that may be read, one
 }
