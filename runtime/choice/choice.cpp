@@ -102,6 +102,8 @@ TuneResult TunedChoiceCore::meet(Span problem, const TuneOptions& options) {
     decision.failed.merge(runtime::failed_configs(recall->result));
     if (recall->same_space) result = std::move(recall->result);
   }
+  decision.unmeasured = decision.config == decision.field.subject.configs.front() &&
+                        result.winner().status != CandidateStatus::measured;
   // Else, as of a kernel that the budget did not reach, launches find what they use.
   if (tuner_.can_launch_at_once(decision, bucket)) use(problem, bucket, std::move(decision));
   return result;

@@ -466,6 +466,7 @@ ChoiceTuner::Agreed ChoiceTuner::tune_in_common(Field common, const ProblemValue
   // There is a plan even if nothing was measured and the ranks use what they can launch.
   if (!result.agreed->plan_digest.empty()) {
     decision.config = result.winner().config;
+    decision.unmeasured = result.winner().status != CandidateStatus::measured;
     decision.failed = failed_on_any(field, parts, result, options);
     if (decision.failed.contains(decision.config))
       result.warnings.push_back(format("{} has failed on a rank: launches use another candidate",

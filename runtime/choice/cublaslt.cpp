@@ -48,8 +48,14 @@ class CublasltCall final : public ChoiceCall {
       return at;
     };
     Product::Arrays arrays{.c = matrix(c_), .a = matrix(a_), .b = matrix(b_)};
-    if (scale_a_) arrays.scale_a = pointer(*scale_a_);
-    if (scale_b_) arrays.scale_b = pointer(*scale_b_);
+    const auto scale = [&](std::size_t i) {
+      void* const at = pointer(i);
+      // The library would take it for a scale of 1.
+      if (!at) throw UserError(format("cublaslt: argument {}, a scale, is null", i));
+      return at;
+    };
+    if (scale_a_) arrays.scale_a = scale(*scale_a_);
+    if (scale_b_) arrays.scale_b = scale(*scale_b_);
     void* const workspace = workspaces_.of(stream, {bytes_, 0}).scratch;
     const auto work = [&] { product_->multiply(algo_, arrays, workspace, bytes_, stream); };
     product_->device().within(std::cref(work));  // a reference: nothing is allocated

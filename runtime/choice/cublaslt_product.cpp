@@ -114,9 +114,11 @@ Product::Product(std::shared_ptr<const Session> session, const CublasltGemm& gem
 }
 
 void Product::describe_operation(DescOpaque& desc, const void* scale_a, const void* scale_b) const {
-  check_status(
-      library_.MatmulDescInit_internal(&desc, sizeof(desc), ComputeType::c_32f, DataType::r_32f),
-      "MatmulDescInit");
+  if (!supports(library_.MatmulDescInit_internal(&desc, sizeof(desc), ComputeType::c_32f,
+                                                 DataType::r_32f),
+                "MatmulDescInit"))
+    throw NotForProblem(
+        format("cuBLASLt {} describes products in a way that is not known", library_.version));
   const auto set = [&](DescAttribute which, const auto& value) {
     if (!supports(library_.MatmulDescSetAttribute(&desc, which, &value, sizeof(value)),
                   "MatmulDescSetAttribute"))

@@ -67,6 +67,8 @@ struct Decision {
   /// All ranks have decided the same. So what one rank alone lacks is no reason for it to launch
   /// anything else, and a kernel is launched with its config below, or not at all.
   bool by_ranks = false;
+  /// Nothing was measured: a preparation or a tuning decides anew.
+  bool unmeasured = false;
   KernelConfigs kernels{};
 };
 

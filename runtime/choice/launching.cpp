@@ -60,15 +60,20 @@ void TunedChoiceCore::stay(Span problem) const {
   if (const Ready known = in_use(problem); known && known->loaded) in_use_of(*known).call->stay();
 }
 
-Launchable TunedChoiceCore::ready(Span problem, const Decision& decision) {
+Launchable TunedChoiceCore::ready(Span problem, const Decision& decision, bool at_once) {
   if (switches_.forced) return launchable(problem, decision);
-  tuner_.note_failed(decision.field, decision.failed);
+  // Ranks may count as failed what has only not been compared.
+  if (!decision.by_ranks) tuner_.note_failed(decision.field, decision.failed);
   std::string why = "it has failed";
   bool may_pass = false;
   std::optional<Missing> missing;
   const auto tried = [&](const Decision& candidate) -> std::optional<Launchable> {
     if (decision.failed.contains(candidate.config)) return {};
     const bool first = &candidate == &decision;
+    if (at_once && !tuner_.can_launch_at_once(candidate, problem)) {
+      if (first) why = "its kernel has nothing in use";
+      return {};
+    }
     try {
       return launchable(problem, candidate, may_pass);
     } catch (const NotForProblem& error) {

@@ -15,19 +15,7 @@
 namespace kiln::detail {
 
 using runtime::in_use_of;
-using runtime::lacks_something_now;
 using runtime::PreparedChoice;
-
-namespace {
-
-/// What the only kernel of a choice comes to, whose tuning is its own.
-PreparedState state_of(const runtime::Contender& contender, const ProblemValues& bucket) {
-  const auto kernel = contender.kernel();
-  const auto known = kernel->known(kernel->definition().bucketed(bucket));
-  return kernel->fixed() || known ? PreparedState::known : PreparedState::untuned;
-}
-
-}  // namespace
 
 TunedChoiceCore::~TunedChoiceCore() {
   try {
@@ -38,28 +26,40 @@ TunedChoiceCore::~TunedChoiceCore() {
   }
 }
 
-bool TunedChoiceCore::is_answered(Span problem) {
+TunedChoiceCore::Answer TunedChoiceCore::answer(Span problem) {
   const ProblemValues bucket = choice_.operation.bucketed(problem);
-  const TuneOptions options = tuning_options(nullptr);
-  if (tuner_.decided(bucket)) return true;
-  if (options.ranks || switches_.forced) return !options.ranks;
-  const Decision first = tuner_.first_of(bucket);
-  runtime::RecordBook& records = tuner_.workshop().records();
-  const auto recall = records.recall(first.field.subject, bucket, options, true);
-  return recall && runtime::answers(*recall, options, true);
+  const TuneOptions options = tuning();
+  const auto decided = tuner_.decided(bucket);
+  const bool measured = decided && !decided->unmeasured;
+  if (options.ranks) return measured ? Answer{true, name_of(*decided)} : Answer{};
+  Decision decision = measured ? *decided : tuner_.first_of(bucket);
+  if (switches_.forced) return {true, name_of(decision)};
+  const auto recall = tuner_.recall(decision.field, bucket);
+  if (!recall) return measured ? Answer{true, name_of(*decided)} : Answer{};
+  if (!runtime::answers(*recall, options, false)) return {};
+  decision.config = recall->result.winner().config;
+  return {true, name_of(decision)};
 }
 
-PreparedChoice TunedChoiceCore::make_ready(Span problem, bool measure,
-                                           std::optional<double> max_seconds,
-                                           std::stop_token stop) {
-  TuneOptions options = runtime::patient(tuning_options(nullptr));
-  options.stop = std::move(stop);
-  if (const double own = options.max_seconds.value_or(0); max_seconds)
-    options.max_seconds = own > 0 ? std::min(own, *max_seconds) : *max_seconds;
+std::vector<TunedChoiceCore::KernelOf> TunedChoiceCore::kernels_of(Span problem) {
+  std::vector<KernelOf> kernels;
+  if (switches_.gate_seconds > 0) return kernels;
+  const ProblemValues bucket = choice_.operation.bucketed(problem);
+  for (const auto& contender : contenders_)
+    if (auto kernel = contender->kernel(); kernel && !contender->enter(bucket).candidates.empty())
+      kernels.push_back({contender->what().name, std::move(kernel)});
+  return kernels;
+}
+
+PreparedChoice TunedChoiceCore::make_ready(Span problem, const HowReady& how) {
+  TuneOptions options = runtime::patient(tuning());
+  options.stop = how.stop;
+  if (const double own = options.max_seconds.value_or(0); how.max_seconds)
+    options.max_seconds = own > 0 ? std::min(own, *how.max_seconds) : *how.max_seconds;
   problems_.pin(problem);
   const ProblemValues bucket = choice_.operation.bucketed(problem);
-  PreparedChoice made = options.ranks ? make_ready_together(problem, bucket, options, measure)
-                                      : make_ready_alone(problem, bucket, options, measure);
+  PreparedChoice made = options.ranks ? make_ready_together(problem, bucket, options, how)
+                                      : make_ready_alone(problem, bucket, options, how.measure);
   stay(problem);
   if (const Ready used = in_use(problem)) {
     made.alternative = in_use_of(*used).name;
@@ -72,71 +72,78 @@ PreparedChoice TunedChoiceCore::make_ready(Span problem, bool measure,
 
 PreparedChoice TunedChoiceCore::make_ready_alone(Span problem, const ProblemValues& bucket,
                                                  const TuneOptions& options, bool measure) {
-  if (const auto decided = tuner_.decided(bucket)) {
-    if (const Ready used = in_use(problem); !used || in_use_of(*used).provisional)
-      problems_.choose(ready(problem, *decided));
-    return {PreparedState::known};
-  }
-  Decision decision = tuner_.first_of(bucket);
-  PreparedChoice made{PreparedState::untuned};
+  const auto decided = tuner_.decided(bucket);
+  const bool known = decided && !decided->unmeasured;
+  Decision decision = known ? *decided : tuner_.first_of(bucket);
+  PreparedChoice made{known ? PreparedState::known : PreparedState::untuned};
+  bool decides = false;
   if (switches_.forced) {
     made.state = PreparedState::known;
   } else if (tuner_.is_only_kernel(decision.field)) {
-    const auto place = decision.field.place(decision.config);
-    made = {.state = state_of(*contenders_[place.contender], bucket), .as_its_kernel = true};
+    made.as_its_kernel = true;
   } else {
-    auto recall = tuner_.workshop().records().recall(decision.field.subject, bucket, options, true);
-    const bool answered = recall && runtime::answers(*recall, options, true);
-    if (!answered && measure && tuner_.workshop().may_measure(false)) {
-      made.tuned = meet(problem, options);
+    Decision recalled = decision;
+    const auto recall = tuner_.recall(recalled.field, bucket);
+    const bool is_final = recall ? runtime::answers(*recall, options, false) : known;
+    if (measure && !is_final && tuner_.workshop().may_measure(false)) {
+      // A gate comes before kernels are tuned.
+      made.tuned = switches_.gate_seconds > 0 ? tune(problem, &options) : meet(problem, options);
       const bool measured = made.tuned->winner().status == CandidateStatus::measured;
       made.state = !measured                ? PreparedState::on_default
                    : made.tuned->from_store ? PreparedState::known
                                             : PreparedState::tuned;
-      return made;
-    }
-    if (!answered) recall = tuner_.recall(decision.field, bucket);
-    if (recall) {
+      if (in_use(problem)) return made;
+    } else if (recall && !known) {
+      decision = std::move(recalled);
       decision.config = recall->result.winner().config;
       decision.failed = runtime::failed_configs(recall->result);
       made.state = PreparedState::known;
+      decides = true;
     }
   }
-  if (!tuner_.can_launch_at_once(decision, bucket)) return {PreparedState::missing};
-  if (made.state == PreparedState::known && !made.as_its_kernel) {
+  if (!tuner_.can_launch_at_once(decision, problem)) return {PreparedState::missing};
+  if (const Ready used = in_use(problem); known && used && !in_use_of(*used).provisional)
+    return made;
+  if (!decides) {  // another process may tune it
+    problems_.choose(ready(problem, decision, true));
+    return made;
+  }
+  try {
     use(problem, bucket, std::move(decision));
-  } else {  // not decided: another process may tune it
-    problems_.choose(ready(problem, decision));
+  } catch (const Error&) {  // it may be another problem of the bucket that cannot use it
+    if (!in_use(problem)) throw;
   }
   return made;
 }
 
 PreparedChoice TunedChoiceCore::make_ready_together(Span problem, const ProblemValues& bucket,
-                                                    const TuneOptions& options, bool measure) {
+                                                    const TuneOptions& options,
+                                                    const HowReady& how) {
   const auto turn = options.ranks->turn();
   PreparedChoice made{PreparedState::known};
   Decided decided = tuner_.decided(bucket);
-  if (!decided) {
-    if (!measure && tuner_.workshop().may_measure(true)) {
-      runtime::announce_absence(options, "its preparation does not tune");
-      return {PreparedState::missing,
-              "ranks decide on a choice by tuning it, which was not asked for"};
-    }
-    tuner_.throw_if_undecidable(bucket);
-    ChoiceTuner::Agreed agreed = tuner_.agree(bucket, options, !measure);
+  if (how.ask) {
+    ChoiceTuner::Agreed agreed = tuner_.agree(bucket, options, !how.measure);
     if (agreed.tuned) {
       const TuneResult& result = made.tuned.emplace(std::move(agreed.tuned->result));
-      if (runtime::taken_of(agreed.tuned->ending, false) != runtime::Taken::chosen)
+      const bool held = decided && decided->by_ranks;
+      const runtime::Taken taken = runtime::taken_of(agreed.tuned->ending, held);
+      if (taken == runtime::Taken::unusable)
         return {PreparedState::failed,
                 "none of its candidates can be used: " + result.winner().reason};
+      if (taken == runtime::Taken::kept) agreed.decision = *decided;
       if (result.agreed->outcome != RankReport::Outcome::plan) {
         made.state = PreparedState::on_default;
         made.why = "the ranks use defaults: " + result.agreed->why;
+      } else if (result.winner().status != CandidateStatus::measured) {
+        made.state = how.measure ? PreparedState::on_default : PreparedState::untuned;
       } else if (!result.from_store) {
-        made.state = measure ? PreparedState::tuned : PreparedState::untuned;
+        made.state = PreparedState::tuned;
       }
     }
     decided = tuner_.decide(bucket, std::move(agreed.decision));
+  } else if (!decided) {
+    return {PreparedState::failed, "its ranks have decided on it before, without this one"};
   }
   problems_.choose(ready(problem, *decided));
   return made;

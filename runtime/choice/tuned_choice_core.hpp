@@ -47,10 +47,10 @@ class TunedChoiceCore final : public runtime::ServedChoice {
   }
   TuneResult meet(Span problem, const TuneOptions& options) override;
 
-  std::shared_ptr<Communicator> ranks() const override { return tuning_options(nullptr).ranks; }
-  bool is_answered(Span problem) override;
-  runtime::PreparedChoice make_ready(Span problem, bool measure, std::optional<double> max_seconds,
-                                     std::stop_token stop) override;
+  TuneOptions tuning() const override { return tuning_options(nullptr); }
+  Answer answer(Span problem) override;
+  std::vector<KernelOf> kernels_of(Span problem) override;
+  runtime::PreparedChoice make_ready(Span problem, const HowReady& how) override;
   void seal() override;
   std::map<Values, std::uint64_t> launched_unprepared() const override;
 
@@ -113,7 +113,8 @@ class TunedChoiceCore final : public runtime::ServedChoice {
   /// What launches of an exact problem do. If the decided config has failed, or cannot do this
   /// problem, the first candidate that can is used. Ranks switch for no other reason. Without
   /// ranks, what is lacking just now is a reason, too, until the problem is prepared again.
-  Launchable ready(Span problem, const Decision& decision);
+  /// @param at_once a kernel that has nothing in use is no candidate
+  Launchable ready(Span problem, const Decision& decision, bool at_once = false);
   Launchable launchable(Span problem, const Decision& decision, bool provisional = false);
 
   // --- manifests and sealed runtimes ------------------------------------------------------------
@@ -121,7 +122,10 @@ class TunedChoiceCore final : public runtime::ServedChoice {
   runtime::PreparedChoice make_ready_alone(Span problem, const ProblemValues& bucket,
                                            const TuneOptions& options, bool measure);
   runtime::PreparedChoice make_ready_together(Span problem, const ProblemValues& bucket,
-                                              const TuneOptions& options, bool measure);
+                                              const TuneOptions& options, const HowReady& how);
+  const std::string& name_of(const Decision& decision) const {
+    return contenders_[decision.field.place(decision.config).contender]->what().name;
+  }
   std::map<std::string, std::int64_t> named_config(const Launchable& used) const;
   /// Launches what a kernel of the choice has loaded. @throws UnpreparedError
   void launch_unprepared(Span problem, OnUnprepared what, Stream stream, void** args);

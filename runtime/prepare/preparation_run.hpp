@@ -14,6 +14,7 @@
 #include "kiln/manifest.hpp"
 #include "kiln/prepare.hpp"
 #include "runtime/build/builder.hpp"
+#include "runtime/prepare/choices_together.hpp"
 #include "runtime/prepare/instances.hpp"
 #include "runtime/prepare/prepare_items.hpp"
 #include "runtime/serve/engine.hpp"
@@ -108,7 +109,7 @@ class PreparationRun {
   std::size_t count_unanswered() const;
   void prepare_choices();
   /// `left`: choices that are to be measured, this one among them.
-  void prepare(const ChoiceItem& item, std::size_t left);
+  void prepare(const ChoiceItem& item, RanksAsk ask, std::size_t left);
   void describe(const ChoiceItem& item, PreparedChoice made, bool measure);
 
   detail::Engine& engine_;

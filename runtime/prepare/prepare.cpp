@@ -13,7 +13,6 @@
 #include "runtime/prepare/text_of.hpp"
 #include "runtime/support/parallel.hpp"
 #include "runtime/support/spans.hpp"
-#include "runtime/together/beside_agreement.hpp"
 
 namespace kiln::runtime {
 
@@ -51,8 +50,7 @@ PrepareReport PreparationRun::run() {
   report_.work = work_;
   const auto before_tuning = [&] {
     tell(Step::check, 0, manifest_.wanted.size());
-    PrepareItems found =
-        prepare_items(engine_, manifest_, tuning_.ranks != nullptr, report_.problems);
+    PrepareItems found = prepare_items(engine_, manifest_, report_.problems);
     items_ = std::move(found.kernels);
     choices_ = std::move(found.choices);
     entries_ = std::move(found.entries);
@@ -61,16 +59,14 @@ PrepareReport PreparationRun::run() {
     load();
     report_.load_seconds = load_seconds_;
   };
-  try {
-    before_agreement(engine_, manifest_, tuning_, before_tuning);
-  } catch (...) {  // the others go on to decide on choices
-    for (const ChoiceItem& item : choices_)
-      if (!item.answered && (!item.choice || item.choice->ranks() == tuning_.ranks))
-        announce_absence(tuning_, "its preparation has failed before");
-    throw;
-  }
+  before_agreement(engine_, manifest_, tuning_, before_tuning);
   timed(report_.tune_seconds, [&] {
-    tune();
+    try {
+      tune();
+    } catch (...) {
+      leave_choices(engine_, manifest_, tuning_);
+      throw;
+    }
     prepare_choices();
   });
   for (const PrepareItem& item : items_)
@@ -95,19 +91,17 @@ PrepareReport PreparationRun::run() {
 
 void PreparationRun::tell(Step step, std::size_t done, std::size_t total) const {
   if (!progress_) return;
-  PrepareReport asked;  // kernels that are there for a choice alone do not count
-  for (std::size_t i = 0; i < report_.problems.size(); ++i)
-    if (entries_.empty() || entries_[i])
-      asked.problems.emplace_back().state = report_.problems[i].state;
-  PrepareProgress now{step,
-                      done,
-                      total,
-                      asked.problems.size(),
-                      asked.ready(),
-                      asked.count(PreparedState::on_default),
-                      asked.count(PreparedState::missing),
-                      asked.count(PreparedState::failed),
-                      seconds_since(start_)};
+  PrepareProgress now{step, done, total, 0, 0, 0, 0, 0, seconds_since(start_)};
+  for (std::size_t i = 0; i < report_.problems.size(); ++i) {
+    if (!entries_.empty() && !entries_[i]) continue;  // there for a choice alone
+    const PreparedState state = report_.problems[i].state;
+    ++now.problems;
+    now.on_default += state == PreparedState::on_default;
+    now.missing += state == PreparedState::missing;
+    now.failed += state == PreparedState::failed;
+    now.ready += state == PreparedState::on_default || state == PreparedState::tuned ||
+                 state == PreparedState::known || state == PreparedState::untuned;
+  }
   progress_(now);
 }
 

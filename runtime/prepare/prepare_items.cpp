@@ -25,11 +25,12 @@ std::string signature_of(const std::string& name, const std::vector<std::string>
 
 class Items {
  public:
-  Items(const detail::Engine& engine, bool ranks, std::vector<PreparedProblem>& report)
+  Items(const detail::Engine& engine, const Manifest& manifest,
+        std::vector<PreparedProblem>& report)
       : handles_(engine.serving().handles()),
         choices_(engine.serving().choices()),
         target_(engine.device()->info().target),
-        ranks_(ranks),
+        choice_entries_(manifest),
         report_(report) {}
 
   void add(const WantedInstance& wanted, std::size_t entry) {
@@ -39,10 +40,7 @@ class Items {
             ? format("the entry is for {}, this device runs {}", wanted.target, target_.arch)
         : wanted.is_choice ? find_choices(wanted)
                            : find_handles(wanted);
-    if (why.empty()) return;
-    if (wanted.is_choice && wanted.target == target_.arch && ranks_)
-      found.choices.push_back({nullptr, {}, report_.size()});
-    note(wanted, PreparedState::missing, why);
+    if (!why.empty()) note(wanted, PreparedState::missing, why);
   }
 
   PrepareItems found;
@@ -149,20 +147,26 @@ class Items {
     const KernelDefinition& operation = choice->description().operation;
     const Values problem = operation.problem(wanted.problem);
     if (!chosen_.emplace(choice.get(), problem).second) return;
-    ChoiceItem item{.choice = choice, .problem = problem};
-    item.answered = choice->is_answered(problem);
+    ChoiceItem item{.choice = choice, .problem = problem, .entry = choice_entries_.place(wanted)};
+    const ServedChoice::Answer answer = choice->answer(problem);
+    item.answered = answer.is_final;
     // Ranks decide on what their choices' kernels launch as they decide on the choice.
-    if (!choice->ranks())
-      for (const auto& [kernel, bucket] : choice->kernels(problem))
-        if (const auto handle = std::dynamic_pointer_cast<ServedHandle>(kernel)) {
-          // It is tuned for the choice's bucket, and launched for the exact problem.
-          const Values own = kernel->definition().bucketed(problem);
-          for (const Values& each : {bucket, own}) {
-            item.kernels.push_back(place_of(handle, each));
-            PrepareItem& of_kernel = found.kernels[item.kernels.back()];
-            of_kernel.tuned = of_kernel.tuned || !item.answered;
-          }
-        }
+    if (const TuneOptions tuning = choice->tuning(); !tuning.ranks)
+      for (const auto& [alternative, handle] : choice->kernels_of(problem)) {
+        // It is tuned for the choice's bucket, and launched for the exact problem.
+        const KernelDefinition& kernel = handle->definition();
+        const Values bucket = kernel.bucketed(operation.bucketed(problem));
+        const Values own = kernel.bucketed(problem);
+        const auto add_kernel = [&](const Values& each, bool tuned) {
+          const std::size_t at = place_of(handle, each);
+          found.kernels[at].tuned = found.kernels[at].tuned || tuned;
+          found.kernels[at].tuning = tuning;
+          return at;
+        };
+        const bool launched = answer.is_final && answer.alternative == alternative;
+        if (own != bucket) add_kernel(bucket, !answer.is_final);
+        item.kernels.push_back({alternative, add_kernel(own, !answer.is_final || launched)});
+      }
     item.place = report_.size();
     note(wanted, PreparedState::waiting, {});
     found.choices.push_back(std::move(item));
@@ -175,7 +179,7 @@ class Items {
   const std::vector<std::shared_ptr<ServedHandle>> handles_;
   const std::vector<std::shared_ptr<ServedChoice>> choices_;
   const Target& target_;
-  const bool ranks_;
+  const ChoiceEntries choice_entries_;
   std::vector<PreparedProblem>& report_;
   std::size_t entry_ = 0;
   std::map<std::pair<const ServedHandle*, Values>, std::size_t> places_;
@@ -185,9 +189,14 @@ class Items {
 
 }  // namespace
 
-PrepareItems prepare_items(const detail::Engine& engine, const Manifest& manifest, bool ranks,
+ChoiceEntries::ChoiceEntries(const Manifest& manifest) {
+  for (const WantedInstance& wanted : manifest.wanted)
+    if (wanted.is_choice) places_.try_emplace(named(wanted), places_.size());
+}
+
+PrepareItems prepare_items(const detail::Engine& engine, const Manifest& manifest,
                            std::vector<PreparedProblem>& report) {
-  Items items(engine, ranks, report);
+  Items items(engine, manifest, report);
   for (std::size_t i = 0; i < manifest.wanted.size(); ++i) items.add(manifest.wanted[i], i);
   return std::move(items.found);
 }

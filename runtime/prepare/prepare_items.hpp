@@ -1,9 +1,12 @@
 // Which problems of which handles and choices a manifest asks for.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "kiln/manifest.hpp"
@@ -27,8 +30,9 @@ struct PrepareItem {
   std::string lacking{};  ///< why one of `instances` cannot be had
   std::shared_ptr<SourcesRead> sources{};  ///< of the handle's kernel
   std::optional<Missing> missing{};  ///< the binary that `lacking` is about, if it is about one
-  /// Whether it may be tuned: not for the sake of a choice that is answered.
+  /// Whether it may be tuned: not for the sake of a choice whose answer is final and another one.
   bool tuned = true;
+  std::optional<TuneOptions> tuning{};  ///< a choice's own
 
   Provisions& provisions() const { return handle->provisions(); }
   const KernelDefinition& kernel() const { return handle->definition(); }
@@ -36,11 +40,33 @@ struct PrepareItem {
 
 /// One exact problem of one choice.
 struct ChoiceItem {
-  std::shared_ptr<ServedChoice> choice;  ///< null: ranks may have it, and this one has not
+  std::shared_ptr<ServedChoice> choice;
   Values problem;
-  std::size_t place = 0;               ///< among the report's problems
-  bool answered = false;               ///< nothing is to be measured for it
-  std::vector<std::size_t> kernels{};  ///< items that stand behind its kernels
+  std::size_t place = 0;  ///< among the report's problems
+  std::size_t entry = 0;  ///< among ChoiceEntries
+  bool answered = false;  ///< nothing is to be measured for it
+  struct KernelItem {
+    std::string alternative;
+    std::size_t item;  ///< that launches of the exact problem use
+  };
+  std::vector<KernelItem> kernels{};
+};
+
+/// The distinct problems of choices that a manifest names, whatever this process has of them: the
+/// same on all ranks.
+class ChoiceEntries {
+ public:
+  explicit ChoiceEntries(const Manifest& manifest);
+  std::size_t count() const noexcept { return places_.size(); }
+  std::size_t place(const WantedInstance& wanted) const { return places_.at(named(wanted)); }
+
+ private:
+  using Named = std::tuple<std::string, std::vector<std::string>, std::string,
+                           std::map<std::string, std::int64_t>>;
+  static Named named(const WantedInstance& wanted) {
+    return {wanted.kernel, wanted.types, wanted.target, wanted.problem};
+  }
+  std::map<Named, std::size_t> places_;
 };
 
 /// Each once, on all living handles and choices with the entry's name and types, and on the kernels
@@ -52,9 +78,8 @@ struct PrepareItems {
   std::vector<std::optional<std::size_t>> entries;
 };
 
-/// The report gets all of them, and the entries for which there is none. @param ranks whether ranks
-/// decide
-PrepareItems prepare_items(const detail::Engine& engine, const Manifest& manifest, bool ranks,
+/// The report gets all of them, and the entries for which there is none.
+PrepareItems prepare_items(const detail::Engine& engine, const Manifest& manifest,
                            std::vector<PreparedProblem>& report);
 
 }  // namespace kiln::runtime

@@ -62,7 +62,7 @@ void PreparationRun::tune_each() {
 }
 
 TuneOptions PreparationRun::tuning_of(const PrepareItem& item) const {
-  TuneOptions tuning = tuning_;
+  TuneOptions tuning = item.tuning ? *item.tuning : tuning_;
   tuning.retune = tuning.retune && !item.handle->problems().measured_anew(item.problem);
   return tuning;
 }
@@ -158,81 +158,6 @@ void PreparationRun::agree() {
     for (const PrepareItem* item : asked) set(*item, PreparedState::failed, why);
   }
   tell(Step::tune, jobs.size(), jobs.size());
-}
-
-std::size_t PreparationRun::count_unanswered() const {
-  if (work_ != PrepareWork::tune) return 0;
-  return static_cast<std::size_t>(
-      std::ranges::count_if(choices_, [](const ChoiceItem& item) { return !item.answered; }));
-}
-
-void PreparationRun::prepare_choices() {
-  std::size_t left = count_unanswered();
-  for (const ChoiceItem& item : choices_) {
-    double seconds = 0;
-    timed(seconds, [&] { prepare(item, std::max<std::size_t>(left, 1)); });
-    report_.problems[item.place].seconds += seconds;
-    if (left > 0 && !item.answered) --left;
-  }
-}
-
-void PreparationRun::prepare(const ChoiceItem& item, std::size_t left) {
-  if (!item.choice) {
-    announce_absence(tuning_, "it has no such choice");
-    return;
-  }
-  // Ranks take part: the others must not wait.
-  const bool ranks = item.choice->ranks() != nullptr;
-  if (stop_.stop_requested() && !ranks) return;
-  const bool measure = work_ == PrepareWork::tune && (!ended() || ranks);
-  const TuneOptions part = part_of({}, left);
-  PreparedProblem& of = report_.problems[item.place];
-  try {
-    describe(item, item.choice->make_ready(item.problem, measure, part.max_seconds, stop_),
-             measure);
-  } catch (const DeviceLost&) {
-    throw;
-  } catch (const MissingError& error) {
-    of.state = PreparedState::missing;
-    of.why = error.what();
-    of.missing = error.missing();
-  } catch (...) {
-    of.state = PreparedState::failed;
-    of.why = text_of(std::current_exception());
-  }
-}
-
-void PreparationRun::describe(const ChoiceItem& item, PreparedChoice made, bool measure) {
-  PreparedProblem& of = report_.problems[item.place];
-  of.state = made.state;
-  of.why = std::move(made.why);
-  of.alternative = std::move(made.alternative);
-  of.config = std::move(made.config);
-  if (made.tuned && !made.tuned->from_store) {
-    report_.compiled += made.tuned->compiled;
-    report_.evaluated += made.tuned->evaluated;
-    if (made.state == PreparedState::tuned) ++report_.searched;
-  }
-  const PreparedProblem* lacking = nullptr;
-  for (const std::size_t kernel : item.kernels)
-    if (const PreparedProblem& own = this->of(items_[kernel]); !lacking && !own.why.empty())
-      lacking = &own;
-  if (made.as_its_kernel) {
-    const PreparedProblem& own = this->of(items_[item.kernels.front()]);
-    of.state = own.state;
-    of.why = own.why;
-    of.missing = own.missing;
-  } else if (of.state == PreparedState::missing && of.why.empty()) {
-    of.why = lacking ? lacking->why : "its kernel has nothing in use";
-    if (lacking) of.missing = lacking->missing;
-  } else if (of.state == PreparedState::untuned && work_ == PrepareWork::tune) {
-    of.state = PreparedState::on_default;
-    of.why = late("it was not tuned");
-  } else if (of.state == PreparedState::on_default && of.why.empty()) {
-    of.why = late("nothing was measured");
-  }
-  report_.out_of_time = report_.out_of_time || (work_ == PrepareWork::tune && !item.answered &&
-                                                !measure && deadline_.passed());
 }
 
 }  // namespace kiln::runtime

@@ -8,12 +8,13 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <vector>
 
-#include "kiln/communicator.hpp"
 #include "kiln/detail/choice_core.hpp"
 #include "kiln/missing.hpp"
 #include "kiln/prepare.hpp"
 #include "kiln/tune.hpp"
+#include "runtime/serve/served_handle.hpp"
 
 namespace kiln::runtime {
 
@@ -29,17 +30,33 @@ struct PreparedChoice {
 
 class ServedChoice : public detail::ChoiceCore {
  public:
-  /// The ranks that decide on it; null: none.
-  virtual std::shared_ptr<Communicator> ranks() const = 0;
-  /// Whether what launches of the problem use is decided; without ranks also, whether it is on
-  /// record, or forced. @throws what alternatives' functions throw
-  virtual bool is_answered(Span problem) = 0;
-  /// Makes an exact problem ready for launches, which stays. What is not answered is measured with
-  /// kernels as they are in use, if `measure` says so. Nothing is compiled, unless ranks tune.
-  /// With ranks a collective, unless they have decided before. @throws what a launch throws
-  /// @param max_seconds for the measurement; nothing: as the choice's options say
-  virtual PreparedChoice make_ready(Span problem, bool measure, std::optional<double> max_seconds,
-                                    std::stop_token stop) = 0;
+  /// How it is tuned; complete.
+  virtual TuneOptions tuning() const = 0;
+  struct Answer {
+    bool is_final = false;  ///< measuring would find nothing else
+    std::string alternative{};
+  };
+  /// What is decided, on record or forced; with ranks, what they have decided.
+  /// @throws what alternatives' functions throw
+  virtual Answer answer(Span problem) = 0;
+  struct KernelOf {
+    std::string alternative;
+    std::shared_ptr<ServedHandle> handle;
+  };
+  /// The kernels that take part. None where a gate may leave them out.
+  /// @throws what alternatives' functions throw
+  virtual std::vector<KernelOf> kernels_of(Span problem) = 0;
+
+  struct HowReady {
+    bool measure = false;                 ///< what has no answer that is final
+    std::optional<double> max_seconds{};  ///< nothing: as the choice's own options say
+    std::stop_token stop{};
+    bool ask = true;  ///< whether ranks decide now, all of them
+  };
+  /// Makes an exact problem ready for launches, which stays. It is measured with kernels as they are
+  /// in use. Nothing is compiled, unless ranks tune or a gate comes first. With ranks and `ask` a
+  /// collective. @throws what a launch throws
+  virtual PreparedChoice make_ready(Span problem, const HowReady& how) = 0;
   /// Notes from now on what is launched unprepared. By one thread at a time.
   virtual void seal() = 0;
   /// Exact problems that were launched unprepared and are still not in use, and how often.

@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include <unistd.h>
@@ -121,15 +122,18 @@ class Worklist {
       bool any = false;
       for (const detail::AlternativeDescription& alternative : choice.alternatives) {
         if (!alternative.kernel) continue;
-        const std::string why = alternative.supports
-                                    ? alternative.supports(job.problem, device_of(target))
-                                    : std::string();
         // It is tuned for the choice's bucket, and launched for the exact problem.
         const Values bucket = choice.operation.bucketed(job.problem);
-        const KernelDefinition* const kernel = alternative.kernel.get();
-        if (why.empty()) add(*kernel, bucket, {}, target);
-        if (why.empty() && !(kernel->bucketed(bucket) == kernel->bucketed(job.problem)))
-          add(*kernel, job.problem, {}, target);
+        const KernelDefinition& kernel = *alternative.kernel;
+        std::string why =
+            alternative.supports ? alternative.supports(bucket, device_of(target)) : std::string();
+        if (why.empty()) try {
+            add(kernel, bucket, {}, target);
+            if (!(kernel.bucketed(bucket) == kernel.bucketed(job.problem)))
+              add(kernel, job.problem, {}, target);
+          } catch (const UserError& error) {  // another kernel may do
+            why = error.what();
+          }
         any = any || why.empty();
         if (!why.empty()) refusals += format("; {}: {}", alternative.name, why);
       }
@@ -409,18 +413,24 @@ PrecompileReport runtime::precompile(const std::vector<PrecompileJob>& jobs,
 }
 
 std::vector<PrecompileJob> jobs_for(const Manifest& manifest, const Registry& registry) {
+  // A registry makes what is asked for anew each time.
+  std::map<std::tuple<bool, std::string, std::vector<std::string>, std::vector<std::string>>,
+           PrecompileJob>
+      made;
   std::vector<PrecompileJob> jobs;
   for (const WantedInstance& wanted : manifest.wanted) try {
-      PrecompileJob job;
+      std::vector<std::string> fields;
+      for (const auto& [field, value] : wanted.problem) fields.push_back(field);
+      const auto [place, first] =
+          made.try_emplace({wanted.is_choice, wanted.kernel, wanted.types, std::move(fields)});
+      if (first && wanted.is_choice)
+        place->second.choice = registry.find_choice(wanted.kernel, wanted.types, wanted.problem);
+      else if (first)
+        place->second.kernel = registry.find(wanted.kernel, wanted.types);
+      PrecompileJob job = place->second;
       job.targets = {Target::parse(wanted.target)};
-      if (wanted.is_choice) {
-        job.choice = registry.find_choice(wanted.kernel, wanted.types, wanted.problem);
-        job.problem = job.choice->operation.problem(wanted.problem);
-      } else {
-        job.kernel = registry.find(wanted.kernel, wanted.types);
-        job.problem = job.kernel.problem(wanted.problem);
-        if (!wanted.config.empty()) job.configs = {job.kernel.space.config(wanted.config)};
-      }
+      job.problem = (job.choice ? job.choice->operation : job.kernel).problem(wanted.problem);
+      if (!wanted.config.empty()) job.configs = {job.kernel.space.config(wanted.config)};
       jobs.push_back(std::move(job));
     } catch (const UserError& error) {
       throw UserError(format("manifest, entry {} ({}): {}", &wanted - manifest.wanted.data(),

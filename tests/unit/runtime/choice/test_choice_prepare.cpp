@@ -1,8 +1,11 @@
 // Choices in manifests, and what a sealed runtime launches of them.
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <map>
 #include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "choice_fixture.hpp"
@@ -315,4 +318,141 @@ TEST_CASE_METHOD(Twice, "what was launched unprepared outlives the choice", "[ch
     CHECK(runtime.wanted().wanted == std::vector{wanted_choice(40, 3)});
   }
   CHECK(Manifest::read(file).wanted == std::vector{wanted_choice(40, 3)});
+}
+
+TEST_CASE_METHOD(Twice, "a choice that was not measured is measured by the next preparation",
+                 "[choice][prepare]") {
+  twice.alternatives.push_back(process.way("mine", 0.5e-3));
+  const Runtime runtime = process.runtime();
+  SECTION("after one that was stopped while it measured") {  // what it found is used
+    std::stop_source stop;
+    twice.alternatives.back().call = [&](const auto&, Stream, float* y, const float* x, int n) {
+      stop.request_stop();
+      for (int i = 0; i < n; ++i) y[i] = 2 * x[i];
+      process.device->pass(0.5e-3);
+    };
+    const auto g = tuned(runtime, twice);
+    const PrepareReport report = runtime.prepare(of_choices({50}), {.stop = stop.get_token()});
+    CHECK(report.stopped);
+    for (const PreparedProblem& p : report.problems) CHECK(p.state != State::known);
+    const PrepareReport again = runtime.prepare(of_choices({50}));
+    CHECK(again.complete());
+    CHECK(g.chosen({50}).name == "mine");
+  }
+  SECTION("after one that found no time") {
+    const auto f = tuned(runtime, twice);
+    CHECK(runtime.prepare(of_choices({50}), {.work = PrepareWork::compile}).complete());
+    const PrepareReport report = runtime.prepare(of_choices({50}));
+    CHECK(report.problems[0].state == State::tuned);
+    CHECK(f.chosen({50}).name == "mine");
+  }
+  SECTION("a search that was cut short goes on") {
+    const auto f = tuned(runtime, twice);
+    f.tune({50}, {.max_evaluations = 2});
+    REQUIRE_FALSE(f.known({50})->complete);
+    process.of_typed(4).seconds = 0.1e-3;
+    const PrepareReport report = runtime.prepare(of_choices({50}));
+    CHECK(report.searched >= 1);
+    CHECK(f.known({50})->complete);
+    CHECK(f.chosen({50}).name == "template");
+    CHECK(runtime.prepare(of_choices({50})).searched == 0);
+  }
+}
+
+TEST_CASE_METHOD(TwiceInBuckets, "another exact problem of a choice's bucket has its kernel tuned",
+                 "[choice][prepare]") {
+  process.of_typed(4).seconds = 0.1e-3;
+  twice.alternatives.push_back(process.way("mine", 0.5e-3));
+  const Runtime runtime = process.runtime();
+  const auto f = tuned(runtime, twice);
+  CHECK(runtime.prepare(of_choices({50})).complete());
+  SECTION("by the next manifest") {
+    const PrepareReport report = runtime.prepare(of_choices({60}));
+    CHECK(report.complete());
+    CHECK(report.problems[0].config == Config{{"a", 4}, {"b", 0}});
+  }
+  SECTION("not by one that compiles: then it says so") {
+    const PrepareReport report = runtime.prepare(of_choices({60}), {.work = PrepareWork::compile});
+    CHECK(report.problems[0].state == State::untuned);
+    CHECK(runtime.prepare(of_choices({60})).problems[0].state != State::untuned);
+  }
+  SECTION("nor by one that looks up, which compiles and tunes nothing") {
+    process.options.store.directory = directory.path() / "empty";
+    const Runtime fresh = process.runtime();
+    const auto g = tuned(fresh, twice);
+    const int timings = process.device->timings, compiles = process.compiler->compiles;
+    const PrepareReport report = fresh.prepare(of_choices({60}), {.work = PrepareWork::look_up});
+    CHECK(report.problems[0].state == State::missing);
+    CHECK(process.device->timings == timings);
+    CHECK(process.compiler->compiles == compiles);
+  }
+}
+
+TEST_CASE_METHOD(Twice, "a kernel that a choice is forced to is tuned", "[choice][prepare]") {
+  process.of_typed(4).seconds = 0.1e-3;
+  twice.alternatives.push_back(process.way("mine", 0.5e-3));
+  const Runtime runtime = process.runtime();
+  const auto f = tuned(runtime, twice, {.choose = "template"});
+  const auto work = GENERATE(PrepareWork::tune, PrepareWork::compile);
+  const PrepareReport report = runtime.prepare(of_choices({50}), {.work = work});
+  CHECK(report.problems[0].alternative == "template");
+  const bool tunes = work == PrepareWork::tune;
+  CHECK(report.problems[0].config == Config{{"a", tunes ? 4 : 2}, {"b", 0}});
+  CHECK(report.problems[0].state == (tunes ? State::known : State::untuned));
+}
+
+TEST_CASE_METHOD(Twice, "an empty problem of a choice is ready", "[choice][prepare]") {
+  twice.alternatives.front().supports = {};
+  const Runtime runtime = process.runtime();
+  const auto f = tuned(runtime, twice);
+  if (GENERATE(false, true)) f.prepare({0});
+  for (int i = 0; i < 2; ++i) {
+    const PrepareReport report = runtime.prepare(of_choices({0}));
+    CHECK(report.complete());
+    CHECK(report.problems[0].alternative == "template");
+  }
+  runtime.seal(OnUnprepared::error);
+  CHECK(launches(f, 0));
+}
+
+TEST_CASE_METHOD(Twice, "a choice is prepared by its own options and its gate",
+                 "[choice][prepare]") {
+  twice.alternatives.push_back(process.way("mine", 0.5e-3));
+  const Runtime runtime = process.runtime();
+  SECTION("its limits") {
+    const auto f = tuned(runtime, twice, {.tuning = TuneOptions{.max_evaluations = 2}});
+    runtime.prepare(of_choices({50}));
+    CHECK(runtime.tuned(typed_doubling()).known({50})->count(CandidateStatus::measured) == 2);
+  }
+  SECTION("its gate: the kernel is neither compiled nor timed") {
+    std::ranges::reverse(twice.alternatives);
+    twice.workload = typed_doubling().workload;
+    twice.reference = typed_doubling().reference;
+    const ChoiceOptions options{.gate = {.seconds = 1e-3}};
+    {
+      const auto f = tuned(runtime, twice, options);
+      const PrepareReport report = runtime.prepare(of_choices({50}));
+      CHECK(report.problems[0].state == State::tuned);
+      CHECK(report.problems[0].alternative == "mine");
+    }
+    const Runtime again = process.runtime();
+    const auto f = tuned(again, twice, options);
+    CHECK(again.prepare(of_choices({50})).problems[0].state == State::known);
+    CHECK(process.compiler->compiles == 0);
+  }
+}
+
+TEST_CASE_METHOD(Twice, "a preparation that runs out of time over a choice says so",
+                 "[choice][prepare]") {
+  auto slow = process.way("mine", 0.5e-3);
+  slow.call = [&](const auto&, Stream, float* y, const float* x, int n) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    for (int i = 0; i < n; ++i) y[i] = 2 * x[i];
+    process.device->pass(0.5e-3);
+  };
+  twice.alternatives.push_back(slow);
+  const Runtime runtime = process.runtime();
+  const auto f = tuned(runtime, twice);
+  const PrepareReport report = runtime.prepare(of_choices({50}), {.max_seconds = 0.1});
+  CHECK(report.out_of_time);
 }

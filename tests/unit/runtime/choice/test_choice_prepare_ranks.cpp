@@ -1,4 +1,7 @@
 // Ranks that prepare choices together.
+#include <chrono>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -89,7 +92,7 @@ TEST_CASE("a rank without the choice is told of, and keeps none waiting",
   const auto prepared = prepare(job, of_choices({40, 50}), {}, 1);
   for (const PreparedProblem& problem : prepared[0].report.problems) {
     CHECK(problem.state == PreparedState::failed);
-    CHECK_THAT(problem.why, Catch::Contains("rank 1 gave up: it has no such choice"));
+    CHECK(problem.why == "the ranks do not all prepare this choice, in the same way");
   }
   for (const PreparedProblem& problem : prepared[1].report.problems) {
     CHECK(problem.state == PreparedState::missing);
@@ -120,4 +123,68 @@ TEST_CASE("kernels and choices of one manifest are agreed on", "[choice][prepare
     CHECK(report.problems[1].state == PreparedState::tuned);
     CHECK(report.problems[1].alternative == "mine");
   }
+}
+
+TEST_CASE("a rank that gives up a preparation keeps none waiting", "[choice][prepare][ranks]") {
+  Job job(2);
+  Manifest manifest = of_choices({40, 50, 40});
+  manifest.wanted.push_back({"doubling", {}, "generic", {{"n", 60}}, {}});
+  using Step = PrepareProgress::Step;
+  const auto at = GENERATE(Step::check, Step::load, Step::tune);
+  const auto start = std::chrono::steady_clock::now();
+  Findings findings;
+  const auto reports = job.run<PrepareReport>([&](Process& process, int rank) {
+    const Runtime runtime = process.runtime();
+    const Chosen f = tuned(runtime, kernel_or_mine(process, 0.5 * kMs));
+    PrepareOptions options;
+    if (rank == 1)
+      options.progress = [&](const PrepareProgress& p) {
+        if (p.step == at) throw std::runtime_error("no more");
+      };
+    try {
+      PrepareReport report = runtime.prepare(manifest, options);
+      findings.check(rank == 0);
+      return report;
+    } catch (const std::runtime_error& error) {
+      findings.check(rank == 1 && std::string(error.what()) == "no more");
+      return PrepareReport{};
+    }
+  });
+  CHECK(findings.wrong() == "");
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(60));
+  for (const PreparedProblem& p : reports[0].problems)
+    if (p.is_choice) CHECK((p.state == PreparedState::failed || p.state == PreparedState::tuned));
+}
+
+TEST_CASE("ranks that prepare in different ways decide on no choice", "[choice][prepare][ranks]") {
+  Job job(2);
+  const auto reports = job.run<PrepareReport>([&](Process& process, int rank) {
+    const Runtime runtime = process.runtime();
+    const Chosen f = tuned(runtime, kernel_or_mine(process, 0.5 * kMs));
+    std::optional<Chosen> other;
+    if (rank == 1) other = tuned(runtime, kernel_or_mine(process, 0.5 * kMs));
+    return runtime.prepare(of_choices({40}));
+  });
+  for (const PrepareReport& report : reports)
+    for (const PreparedProblem& p : report.problems) {
+      CHECK(p.state == PreparedState::failed);
+      CHECK_THAT(p.why, Catch::Contains("do not all prepare"));
+    }
+}
+
+TEST_CASE("what ranks left on a default is decided by the next preparation",
+          "[choice][prepare][ranks]") {
+  Job job(2);
+  const auto states = job.run<std::vector<PreparedState>>([&](Process& process, int) {
+    process.options.mode = Mode::untuned;
+    const Runtime runtime = process.runtime();
+    const Chosen f = tuned(runtime, kernel_or_mine(process, 0.5 * kMs));
+    std::vector<PreparedState> all;
+    for (int i = 0; i < 2; ++i) {
+      const PrepareReport report = runtime.prepare(of_choices({40}));
+      all.push_back(report.problems[0].state);
+    }
+    return all;
+  });
+  for (const auto& of_rank : states) CHECK(of_rank == std::vector(2, PreparedState::on_default));
 }

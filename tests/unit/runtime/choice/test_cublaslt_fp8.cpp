@@ -185,6 +185,10 @@ TEST_CASE("each launch of cuBLASLt has its own scales", "[choice][cublaslt]") {
     two.launch(f);
     CHECK(allocations() == before);
     CHECK(two.right());
+    const ProductProblem& p = kScaled;
+    CHECK_THROWS_AS(f({}, one.c.data(), one.a.data(), one.b.data(), nullptr, &one.scale_a, p.m, p.n,
+                      p.k, p.at, p.bt, p.gap, p.batch),
+                    UserError);
   }
   SECTION("on two threads") {
     std::barrier both(2);  // both have said what they want before the library looks at it

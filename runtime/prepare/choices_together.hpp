@@ -1,0 +1,32 @@
+// What ranks tell each other before they prepare the choices of a manifest, so that all of them enter
+// the same collectives.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "kiln/manifest.hpp"
+#include "kiln/tune.hpp"
+#include "runtime/prepare/prepare_items.hpp"
+#include "runtime/serve/engine.hpp"
+
+namespace kiln::runtime {
+
+/// What becomes of a problem of a choice on all ranks.
+enum class RanksAsk {
+  together,  ///< all have it, and have not decided on it: they do
+  no,        ///< all have decided; or some have, and the others learn nothing
+  different  ///< they differ in how many choices they have of it, or in whether they tune
+};
+
+/// Nothing where there are no ranks, or no choices. One collective, after the agreement on kernels.
+/// By ChoiceEntries. All of it is `different` where a rank takes no part.
+/// @param measure whether this rank tunes
+std::vector<RanksAsk> ask_ranks(detail::Engine& engine, const TuneOptions& options,
+                                const Manifest& manifest, const std::vector<ChoiceItem>& items,
+                                bool measure);
+/// In the place of ask_ranks(): this rank goes on without the choices. Never throws.
+void leave_choices(detail::Engine& engine, const Manifest& manifest,
+                   const TuneOptions& options) noexcept;
+
+}  // namespace kiln::runtime
