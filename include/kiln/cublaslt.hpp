@@ -31,9 +31,9 @@ struct MatrixProduct {
 ///
 /// 8-bit floats are multiplied on GPUs of compute capability 8.9 or above, with A stored as [m][k]
 /// and B as [n][k], where k, the leading dimensions, the strides and C's n are multiples of 16
-/// bytes; not e5m2 by e5m2. For other problems the alternative takes no part. C is then
+/// bytes; not e5m2 by e5m2. For other problems the alternative takes no part.
 ///
-///   scale_a[0] * scale_b[0] * op(A) * op(B)
+/// With scales C is scale_a[0] * scale_b[0] * op(A) * op(B).
 struct CublasltGemm {
   enum class Type { float32, float16, bfloat16, float8_e4m3, float8_e5m2 };
 

@@ -205,7 +205,7 @@ class Runtime {
   /// From now on no launch compiles, tunes, loads, opens a file, asks other ranks or allocates
   /// device memory for what is not ready; launches of what is ready are as before. What a launch of
   /// any other problem gets depends on `unprepared`: what stands in for it, or a loaded config of
-  /// its handle (the default first) whose constraints and limits hold for it, or UnpreparedError.
+  /// its handle (that of the nearest problem first) whose constraints and limits hold for it, or UnpreparedError.
   /// Such a launch is counted, and wanted() lists its problem. It allocates nothing, except for
   /// kernels with tensor maps or steps, which take some host memory while they are launched. A
   /// function with knobs, called alone or in a region, stands for

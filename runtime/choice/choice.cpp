@@ -105,7 +105,7 @@ TuneResult TunedChoiceCore::meet(Span problem, const TuneOptions& options) {
   decision.unmeasured = decision.config == decision.field.subject.configs.front() &&
                         result.winner().status != CandidateStatus::measured;
   // Else, as of a kernel that the budget did not reach, launches find what they use.
-  if (tuner_.can_launch_at_once(decision, bucket)) use(problem, bucket, std::move(decision));
+  if (tuner_.can_launch_at_once(decision, problem)) use(problem, bucket, std::move(decision), true);
   return result;
 }
 

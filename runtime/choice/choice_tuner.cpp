@@ -463,10 +463,11 @@ ChoiceTuner::Agreed ChoiceTuner::tune_in_common(Field common, const ProblemValue
   TuneResult& result =
       agreed.tuned.emplace(tune_alone_or_together(workshop_, std::move(maker), options, for_launch))
           .result;
+  decision.unmeasured =
+      result.agreed->plan_digest.empty() || result.winner().status != CandidateStatus::measured;
   // There is a plan even if nothing was measured and the ranks use what they can launch.
   if (!result.agreed->plan_digest.empty()) {
     decision.config = result.winner().config;
-    decision.unmeasured = result.winner().status != CandidateStatus::measured;
     decision.failed = failed_on_any(field, parts, result, options);
     if (decision.failed.contains(decision.config))
       result.warnings.push_back(format("{} has failed on a rank: launches use another candidate",

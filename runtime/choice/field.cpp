@@ -8,6 +8,7 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/key_builder.hpp"
 #include "kiln/detail/tunable.hpp"
+#include "runtime/serve/engine.hpp"
 
 namespace kiln::runtime {
 
@@ -59,16 +60,17 @@ std::vector<LeftOut> left_out(const detail::ChoiceDescription& choice, const Swi
   return all;
 }
 
-/// What a kernel runs with, by its own handle.
+/// What a kernel runs with, by its own handle. Nothing where ranks decide on that.
 std::map<std::string, std::int64_t> config_of(const Contender& contender,
                                               std::span<const std::int64_t> bucket) {
   const auto kernel = contender.kernel();
+  if (kernel->engine().options().tuning.ranks) return {};
   const ProblemValues own = kernel->definition().bucketed(bucket);
-  if (const detail::Ready used = kernel->find(own))
-    return kernel->what().named_config(used->config);
-  const auto known = kernel->known(own);
-  return known ? kernel->what().named_config(known->winner().config)
-               : std::map<std::string, std::int64_t>();
+  // What another process will find on record comes first.
+  if (const auto known = kernel->known(own))
+    return kernel->what().named_config(known->winner().config);
+  const detail::Ready used = kernel->find(own);
+  return used ? kernel->what().named_config(used->config) : std::map<std::string, std::int64_t>();
 }
 
 /// Asks for buckets where a result is told of alone, because that runs a kernel's own code.

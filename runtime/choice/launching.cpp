@@ -35,7 +35,8 @@ std::set<Values> known_problems(const runtime::Problems& problems,
 
 }  // namespace
 
-void TunedChoiceCore::use(Span problem, const ProblemValues& bucket, Decision decision) {
+void TunedChoiceCore::use(Span problem, const ProblemValues& bucket, Decision decision,
+                          bool at_once) {
   const auto decided = std::make_shared<const Decision>(std::move(decision));
   if ((!switches_.forced && !lacks_something_now(*decided)) || decided->by_ranks)
     tuner_.decide(bucket, decided);
@@ -43,7 +44,7 @@ void TunedChoiceCore::use(Span problem, const ProblemValues& bucket, Decision de
   problems.emplace(problem.begin(), problem.end());
   std::exception_ptr failed;
   for (const Values& each : problems) try {
-      problems_.choose(ready(each, *decided));
+      problems_.choose(ready(each, *decided, at_once));
       stay(each);
     } catch (...) {
       if (!failed) failed = std::current_exception();

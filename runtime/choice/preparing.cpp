@@ -43,7 +43,6 @@ TunedChoiceCore::Answer TunedChoiceCore::answer(Span problem) {
 
 std::vector<TunedChoiceCore::KernelOf> TunedChoiceCore::kernels_of(Span problem) {
   std::vector<KernelOf> kernels;
-  if (switches_.gate_seconds > 0) return kernels;
   const ProblemValues bucket = choice_.operation.bucketed(problem);
   for (const auto& contender : contenders_)
     if (auto kernel = contender->kernel(); kernel && !contender->enter(bucket).candidates.empty())
@@ -87,7 +86,7 @@ PreparedChoice TunedChoiceCore::make_ready_alone(Span problem, const ProblemValu
     const bool is_final = recall ? runtime::answers(*recall, options, false) : known;
     if (measure && !is_final && tuner_.workshop().may_measure(false)) {
       // A gate comes before kernels are tuned.
-      made.tuned = switches_.gate_seconds > 0 ? tune(problem, &options) : meet(problem, options);
+      made.tuned = has_gate() ? tune(problem, &options) : meet(problem, options);
       const bool measured = made.tuned->winner().status == CandidateStatus::measured;
       made.state = !measured                ? PreparedState::on_default
                    : made.tuned->from_store ? PreparedState::known
@@ -108,10 +107,11 @@ PreparedChoice TunedChoiceCore::make_ready_alone(Span problem, const ProblemValu
     problems_.choose(ready(problem, decision, true));
     return made;
   }
+  const Ready before = in_use(problem);
   try {
-    use(problem, bucket, std::move(decision));
+    use(problem, bucket, std::move(decision), true);
   } catch (const Error&) {  // it may be another problem of the bucket that cannot use it
-    if (!in_use(problem)) throw;
+    if (in_use(problem) == before) throw;
   }
   return made;
 }
@@ -143,7 +143,8 @@ PreparedChoice TunedChoiceCore::make_ready_together(Span problem, const ProblemV
     }
     decided = tuner_.decide(bucket, std::move(agreed.decision));
   } else if (!decided) {
-    return {PreparedState::failed, "its ranks have decided on it before, without this one"};
+    return {PreparedState::failed,
+            "ranks have decided on it before, without this one or by another handle"};
   }
   problems_.choose(ready(problem, *decided));
   return made;

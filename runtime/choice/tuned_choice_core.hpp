@@ -49,6 +49,7 @@ class TunedChoiceCore final : public runtime::ServedChoice {
 
   TuneOptions tuning() const override { return tuning_options(nullptr); }
   Answer answer(Span problem) override;
+  bool has_gate() const override { return switches_.gate_seconds > 0 && !switches_.forced; }
   std::vector<KernelOf> kernels_of(Span problem) override;
   runtime::PreparedChoice make_ready(Span problem, const HowReady& how) override;
   void seal() override;
@@ -106,7 +107,8 @@ class TunedChoiceCore final : public runtime::ServedChoice {
   /// Launches of a problem, and of all known ones of its bucket, use this from now on. One that
   /// cannot be made ready stays as it was, unless ranks have decided, since others may launch it as
   /// decided: then its next launch tries again. @throws what the first of these threw
-  void use(Span problem, const ProblemValues& bucket, Decision decision);
+  /// @param at_once as ready()
+  void use(Span problem, const ProblemValues& bucket, Decision decision, bool at_once = false);
   /// Keeps what is in use for a pinned problem loaded. It is called after a problem is pinned and
   /// after a launchable is published, so that of two threads at least one sees both.
   void stay(Span problem) const;

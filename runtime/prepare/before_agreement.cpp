@@ -12,7 +12,7 @@ void remember_absence(const detail::Engine& engine, const Manifest& manifest,
                       const TuneOptions& options, const std::exception_ptr& why) noexcept {
   try {
     std::vector<PreparedProblem> report;
-    for (const PrepareItem& item : prepare_items(engine, manifest, report).kernels)
+    for (const PrepareItem& item : prepare_items(engine, manifest, false, report).kernels)
       remember_absence(engine, item.handle->problems(), item.problem, options, why);
   } catch (...) {  // no memory: the program has the first exception
   }

@@ -19,6 +19,8 @@ enum class RanksAsk {
   different  ///< they differ in how many choices they have of it, or in whether they tune
 };
 
+/// Whether ranks decide on choices in a preparation: they do so by tuning, unless their mode does not.
+bool decides(detail::Engine& engine, bool measure);
 /// Nothing where there are no ranks, or no choices. One collective, after the agreement on kernels.
 /// By ChoiceEntries. All of it is `different` where a rank takes no part.
 /// @param measure whether this rank tunes

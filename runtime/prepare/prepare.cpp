@@ -50,7 +50,8 @@ PrepareReport PreparationRun::run() {
   report_.work = work_;
   const auto before_tuning = [&] {
     tell(Step::check, 0, manifest_.wanted.size());
-    PrepareItems found = prepare_items(engine_, manifest_, report_.problems);
+    PrepareItems found =
+        prepare_items(engine_, manifest_, work_ == PrepareWork::tune, report_.problems);
     items_ = std::move(found.kernels);
     choices_ = std::move(found.choices);
     entries_ = std::move(found.entries);
@@ -172,7 +173,7 @@ void PreparationRun::look_and_find(std::size_t i) {
 void PreparationRun::look(PrepareItem& item, const SourceDigests* sources) {
   try {
     item.best = item.provisions().best_configs(item.problem, tuning_of(item), sources);
-    item.provisions().guess_by_records(item.problem, tuning_, access(), item.best);
+    if (!ended()) item.provisions().guess_by_records(item.problem, tuning_, access(), item.best);
     item.usable = true;
   } catch (...) {
     item.usable = false;

@@ -1,6 +1,7 @@
 // The part of a preparation that makes choices ready, once their kernels are.
 #include <algorithm>
 #include <exception>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -21,13 +22,21 @@ void PreparationRun::prepare_choices() {
   const auto asks = ask_ranks(engine_, tuning_, manifest_, choices_, work_ == PrepareWork::tune);
   std::size_t left = count_unanswered(), done = 0;
   std::exception_ptr failed;
+  // One agreement for all exact problems of a bucket, as on the other ranks.
+  std::set<std::pair<const ServedChoice*, Values>> asked;
+  const bool decide = decides(engine_, work_ == PrepareWork::tune);
   for (const ChoiceItem& item : choices_) {
-    const bool ours = item.choice->tuning().ranks == tuning_.ranks;
-    const RanksAsk ask = ours && !asks.empty() ? asks[item.entry]
-                         : item.answered       ? RanksAsk::no
-                                               : RanksAsk::together;
+    const bool ours = !asks.empty() && item.choice->tuning().ranks == tuning_.ranks;
+    RanksAsk ask = ours ? asks[item.entry] : item.answered ? RanksAsk::no : RanksAsk::together;
+    if (ask == RanksAsk::different && item.answered) ask = RanksAsk::no;
+    if (ask == RanksAsk::together && decide &&
+        !asked
+             .emplace(item.choice.get(),
+                      item.choice->description().operation.bucketed(item.problem))
+             .second)
+      ask = RanksAsk::no;
     if (failed) {  // the others go on
-      if (ours && !asks.empty() && ask == RanksAsk::together)
+      if (ours && ask == RanksAsk::together && decide)
         announce_absence(tuning_, "its preparation has failed before");
       continue;
     }
@@ -55,7 +64,7 @@ void PreparationRun::prepare(const ChoiceItem& item, RanksAsk ask, std::size_t l
     return;
   }
   const bool measures = work_ == PrepareWork::tune;
-  if (ranks && ask == RanksAsk::together && !measures && engine_.workshop().may_measure(true)) {
+  if (ranks && ask == RanksAsk::together && !decides(engine_, measures)) {
     of.state = PreparedState::missing;
     of.why = "ranks decide on a choice by tuning it, which was not asked for";
     return;

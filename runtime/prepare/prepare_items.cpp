@@ -25,11 +25,12 @@ std::string signature_of(const std::string& name, const std::vector<std::string>
 
 class Items {
  public:
-  Items(const detail::Engine& engine, const Manifest& manifest,
+  Items(const detail::Engine& engine, const Manifest& manifest, bool tunes,
         std::vector<PreparedProblem>& report)
       : handles_(engine.serving().handles()),
         choices_(engine.serving().choices()),
         target_(engine.device()->info().target),
+        tunes_(tunes),
         choice_entries_(manifest),
         report_(report) {}
 
@@ -153,6 +154,9 @@ class Items {
     // Ranks decide on what their choices' kernels launch as they decide on the choice.
     if (const TuneOptions tuning = choice->tuning(); !tuning.ranks)
       for (const auto& [alternative, handle] : choice->kernels_of(problem)) {
+        const bool launched = answer.is_final && answer.alternative == alternative;
+        // It is left out, or compiled once the gate has not acted.
+        if (choice->has_gate() && (answer.is_final ? !launched : tunes_)) continue;
         // It is tuned for the choice's bucket, and launched for the exact problem.
         const KernelDefinition& kernel = handle->definition();
         const Values bucket = kernel.bucketed(operation.bucketed(problem));
@@ -163,7 +167,6 @@ class Items {
           found.kernels[at].tuning = tuning;
           return at;
         };
-        const bool launched = answer.is_final && answer.alternative == alternative;
         if (own != bucket) add_kernel(bucket, !answer.is_final);
         item.kernels.push_back({alternative, add_kernel(own, !answer.is_final || launched)});
       }
@@ -179,6 +182,7 @@ class Items {
   const std::vector<std::shared_ptr<ServedHandle>> handles_;
   const std::vector<std::shared_ptr<ServedChoice>> choices_;
   const Target& target_;
+  const bool tunes_;
   const ChoiceEntries choice_entries_;
   std::vector<PreparedProblem>& report_;
   std::size_t entry_ = 0;
@@ -194,9 +198,9 @@ ChoiceEntries::ChoiceEntries(const Manifest& manifest) {
     if (wanted.is_choice) places_.try_emplace(named(wanted), places_.size());
 }
 
-PrepareItems prepare_items(const detail::Engine& engine, const Manifest& manifest,
+PrepareItems prepare_items(const detail::Engine& engine, const Manifest& manifest, bool tunes,
                            std::vector<PreparedProblem>& report) {
-  Items items(engine, manifest, report);
+  Items items(engine, manifest, tunes, report);
   for (std::size_t i = 0; i < manifest.wanted.size(); ++i) items.add(manifest.wanted[i], i);
   return std::move(items.found);
 }

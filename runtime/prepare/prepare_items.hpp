@@ -79,7 +79,8 @@ struct PrepareItems {
 };
 
 /// The report gets all of them, and the entries for which there is none.
-PrepareItems prepare_items(const detail::Engine& engine, const Manifest& manifest,
+/// @param tunes whether choices may be measured
+PrepareItems prepare_items(const detail::Engine& engine, const Manifest& manifest, bool tunes,
                            std::vector<PreparedProblem>& report);
 
 }  // namespace kiln::runtime

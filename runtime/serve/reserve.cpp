@@ -1,6 +1,8 @@
 #include "runtime/serve/reserve.hpp"
 
 #include <algorithm>
+#include <array>
+#include <bitset>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -21,6 +23,10 @@ namespace {
 constexpr std::size_t kMostFallbacks = 16;
 /// Problems that every unprepared launch is compared with. Of more, some spread over all.
 constexpr std::size_t kMostKnown = 256;
+/// Configs that these run with; the first of them are also the fallbacks that are tried in turn.
+constexpr std::size_t kMostConfigs = 128;
+/// Of a problem; one with more has no nearest.
+constexpr std::size_t kMostFields = 32;
 
 /// Whether what was loaded for launches like `loaded` may be launched like `asked`. What was loaded
 /// for no launch at all was given no shared memory beyond the usual and no clusters.
@@ -70,7 +76,8 @@ Ready Reserve::find(std::span<const std::int64_t> problem, const DeviceLimits& l
   const Fallbacks* current = reading.current();
   if (!current || distrusts(*current, problem)) return nullptr;
   if (const Fallback* near = nearest(*current, problem, limits)) return near->ready;
-  for (const Fallback& fallback : current->fallbacks)
+  const std::size_t tried = std::min(current->fallbacks.size(), kMostFallbacks);
+  for (const Fallback& fallback : std::span(current->fallbacks).first(tried))
     if (fits(fallback, problem, limits)) return fallback.ready;
   return nullptr;
 }
@@ -78,17 +85,24 @@ Ready Reserve::find(std::span<const std::int64_t> problem, const DeviceLimits& l
 const Reserve::Fallback* Reserve::nearest(const Fallbacks& fallbacks,
                                           std::span<const std::int64_t> problem,
                                           const DeviceLimits& limits) const {
+  if (fallbacks.known.empty() || problem.size() > kMostFields) return nullptr;
+  std::array<double, kMostFields> sizes;
+  for (std::size_t i = 0; i < problem.size(); ++i) sizes[i] = log_size(problem[i]);
+  std::bitset<kMostConfigs> asked, fit;  // each config once
   const Fallback* best = nullptr;
   double least = std::numeric_limits<double>::infinity();
   for (std::size_t k = 0; k < fallbacks.known.size(); ++k) {
-    const double* const sizes = fallbacks.sizes.data() + k * problem.size();
+    const double* const of = fallbacks.sizes.data() + k * problem.size();
     double apart = 0;
-    for (std::size_t i = 0; i < problem.size(); ++i)
-      apart += std::abs(log_size(problem[i]) - sizes[i]);
+    for (std::size_t i = 0; i < problem.size(); ++i) apart += std::abs(sizes[i] - of[i]);
     if (apart >= least) continue;
-    const Fallback& fallback = fallbacks.fallbacks[fallbacks.known[k]];
-    if (&fallback != best && !fits(fallback, problem, limits)) continue;
-    best = &fallback;
+    const std::size_t at = fallbacks.known[k];
+    if (!asked[at]) {
+      asked[at] = true;
+      fit[at] = fits(fallbacks.fallbacks[at], problem, limits);
+    }
+    if (!fit[at]) continue;
+    best = &fallbacks.fallbacks[at];
     least = apart;
   }
   return best;
@@ -117,7 +131,7 @@ void Reserve::renew(const std::vector<Ready>& loaded, const std::vector<Ready>& 
     const bool b_default = b.fallback.ready->config == default_config;
     return a_default != b_default ? a_default : a.problems > b.problems;
   });
-  if (order.size() > kMostFallbacks) order.resize(kMostFallbacks);
+  if (order.size() > kMostConfigs) order.resize(kMostConfigs);
   auto fresh = std::make_unique<Fallbacks>();
   for (Found& found : order) fresh->fallbacks.push_back(std::move(found.fallback));
   std::map<Values, std::size_t> known;  // in an order that does not depend on when they came

@@ -43,8 +43,9 @@ class ServedChoice : public detail::ChoiceCore {
     std::string alternative;
     std::shared_ptr<ServedHandle> handle;
   };
-  /// The kernels that take part. None where a gate may leave them out.
-  /// @throws what alternatives' functions throw
+  /// Whether a gate comes before the kernels, where the answer is not final.
+  virtual bool has_gate() const = 0;
+  /// The kernels that take part. @throws what alternatives' functions throw
   virtual std::vector<KernelOf> kernels_of(Span problem) = 0;
 
   struct HowReady {

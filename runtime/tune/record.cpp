@@ -310,6 +310,12 @@ bool in_space(const DynamicSpace& space, const Values& config) {
   return true;
 }
 
+bool differs_in_problem_alone(const Key& a, const Key& b) {
+  return std::ranges::equal(a.fields, b.fields, [](const KeyField& x, const KeyField& y) {
+    return x == y || (x.name == y.name && x.name.starts_with(kProblemField));
+  });
+}
+
 std::optional<TuneResult> result_in(const json& record, const Key& key) try {
   std::vector<std::string> fields;
   for (const KeyField& field : key.fields)

@@ -67,10 +67,12 @@ nlohmann::json record_json(const TuneResult& result, const detail::Tunable& subj
 /// A record's field, which few have: Recall::faulted.
 inline constexpr const char* kFaulted = "faulted";
 
-/// What a record says, in terms of today's space.
 /// Whether every value of a config is one of today's.
 bool in_space(const DynamicSpace& space, const Values& config);
+/// Whether two records are about one subject, source and device.
+bool differs_in_problem_alone(const Key& a, const Key& b);
 
+/// What a record says, in terms of today's space.
 struct Recall {
   TuneResult result;
   /// The space, and the list of configs by the kernel's author, are still what was searched.

@@ -183,7 +183,7 @@ std::vector<Values> RecordBook::starting_points(const Tunable& subject,
 
 std::optional<Values> RecordBook::nearest_winner(const Tunable& subject,
                                                  std::span<const std::int64_t> problem) {
-  return starting_points_.nearest_winner(subject, problem, device_->info());
+  return starting_points_.nearest_winner(subject, problem, device_->info(), key(subject, problem));
 }
 
 std::vector<Evidence> RecordBook::evidence(const Tunable& subject,

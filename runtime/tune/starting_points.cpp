@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <tuple>
 
 #include <nlohmann/json.hpp>
 
@@ -18,6 +19,7 @@ namespace {
 /// The unit is that of |log2| of a problem's size.
 constexpr double kOtherDevice = 1, kOtherTarget = 3, kOtherKind = 8;
 constexpr std::size_t kMostResults = 160;  ///< of a record that are kept in mind
+constexpr std::size_t kMostAsked = 16;     ///< neighbours whose records are read for one guess
 constexpr std::string_view kDevicePrefix = "device.";
 
 bool is_gpu(const std::string& target) { return target.starts_with("sm_"); }
@@ -102,12 +104,6 @@ const StartingPoints::Told& StartingPoints::told(Past& past) {
   return told;
 }
 
-bool StartingPoints::is_of(const Past& past, const DeviceInfo& device) {
-  return std::equal(
-      past.device.begin(), past.device.end(), device.fingerprint.begin(), device.fingerprint.end(),
-      [](const KeyField& a, const KeyField& b) { return a.name == b.name && a.value == b.value; });
-}
-
 std::vector<std::pair<double, StartingPoints::Past*>> StartingPoints::pasts(
     const detail::Tunable& subject, std::span<const std::int64_t> problem,
     const DeviceInfo& device) {
@@ -121,19 +117,26 @@ std::vector<std::pair<double, StartingPoints::Past*>> StartingPoints::pasts(
   for (auto& [key, past] : pasts_[name]) {
     const auto apart = distance(past.problem, subject.problem_fields(), problem);
     if (!apart) continue;
-    const double other = past.target == device.target.arch && is_of(past, device) ? 0
-                         : past.target == device.target.arch                      ? kOtherDevice
-                         : is_gpu(past.target) == is_gpu(device.target.arch)      ? kOtherTarget
-                                                                                  : kOtherKind;
+    const bool same_device =
+        std::equal(past.device.begin(), past.device.end(), device.fingerprint.begin(),
+                   device.fingerprint.end(), [](const KeyField& a, const KeyField& b) {
+                     return a.name == b.name && a.value == b.value;
+                   });
+    const double other = past.target == device.target.arch && same_device    ? 0
+                         : past.target == device.target.arch                 ? kOtherDevice
+                         : is_gpu(past.target) == is_gpu(device.target.arch) ? kOtherTarget
+                                                                             : kOtherKind;
     found.emplace_back(*apart + other, &past);
   }
   return found;
 }
 
-std::vector<Values> StartingPoints::winners(const std::vector<std::pair<double, Past*>>& pasts,
-                                            const detail::Tunable& subject) {
+std::vector<Values> StartingPoints::nearest(const detail::Tunable& subject,
+                                            std::span<const std::int64_t> problem,
+                                            const DeviceInfo& device, std::size_t count) {
+  std::lock_guard lock(mutex_);
   std::vector<std::pair<double, Values>> found;
-  for (const auto& [apart, past] : pasts) {
+  for (const auto& [apart, past] : pasts(subject, problem, device)) {
     if (past->winner.size() != subject.space().parameters().size()) continue;
     Values config;
     for (const Parameter& p : subject.space().parameters())
@@ -143,37 +146,43 @@ std::vector<Values> StartingPoints::winners(const std::vector<std::pair<double, 
   }
   std::sort(found.begin(), found.end());
   std::vector<Values> nearest;
-  for (auto& [apart, config] : found)
+  for (auto& [apart, config] : found) {
+    if (nearest.size() == count) break;
     if (std::find(nearest.begin(), nearest.end(), config) == nearest.end())
       nearest.push_back(std::move(config));
-  return nearest;
-}
-
-std::vector<Values> StartingPoints::nearest(const detail::Tunable& subject,
-                                            std::span<const std::int64_t> problem,
-                                            const DeviceInfo& device, std::size_t count) {
-  std::lock_guard lock(mutex_);
-  std::vector<Values> nearest = winners(pasts(subject, problem, device), subject);
-  if (nearest.size() > count) nearest.resize(count);
+  }
   return nearest;
 }
 
 std::optional<Values> StartingPoints::nearest_winner(const detail::Tunable& subject,
                                                      std::span<const std::int64_t> problem,
-                                                     const DeviceInfo& device) {
-  std::lock_guard lock(mutex_);
-  auto here = pasts(subject, problem, device);
-  std::erase_if(here, [&](const auto& one) {
-    return one.second->target != device.target.arch || !is_of(*one.second, device);
-  });
+                                                     const DeviceInfo& device, const Key& own) {
+  std::vector<std::pair<double, Key>> near;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [apart, past] : pasts(subject, problem, device))
+      if (past->key.digest != own.digest && differs_in_problem_alone(past->key, own))
+        near.emplace_back(apart, past->key);
+  }
+  const std::size_t asked = std::min(near.size(), kMostAsked);
+  std::partial_sort(near.begin(), near.begin() + static_cast<std::ptrdiff_t>(asked), near.end(),
+                    [](const auto& a, const auto& b) {
+                      return std::tie(a.first, a.second.digest) <
+                             std::tie(b.first, b.second.digest);
+                    });
+  near.resize(asked);
   std::optional<std::vector<Values>> listed;  // by the kernel's author, once that is asked for
-  for (Values& winner : winners(here, subject)) {
-    if (!in_space(subject.space(), winner) ||
+  for (const auto& [apart, key] : near) {
+    const auto record = store_->find_record(key);
+    const auto result = record ? result_in(*record, key) : std::nullopt;
+    if (!result || result->winner().status != CandidateStatus::measured) continue;
+    const Values& winner = result->winner().config;
+    if (winner.size() != subject.space().parameters().size() ||
+        !in_space(subject.space(), winner) ||
         subject.space().violated(winner, problem, device.limits))
       continue;
     if (!listed) listed = subject.configs(problem, device.limits);
-    if (listed->empty() || std::ranges::find(*listed, winner) != listed->end())
-      return std::move(winner);
+    if (listed->empty() || std::ranges::find(*listed, winner) != listed->end()) return winner;
   }
   return {};
 }

@@ -31,11 +31,12 @@ class StartingPoints {
   /// distance is the sum over fields of |log2| of their ratio, and something for another device.
   std::vector<Values> nearest(const detail::Tunable& subject, std::span<const std::int64_t> problem,
                               const DeviceInfo& device, std::size_t count);
-  /// The winner of the nearest problem on this very device that the problem allows. The same for
-  /// the same records.
+  /// The winner of the nearest problem that the problem allows: measured with the same source on the
+  /// same device. `own`: the problem's record, which is no neighbour. Runs the program's functions
+  /// without a lock.
   std::optional<Values> nearest_winner(const detail::Tunable& subject,
                                        std::span<const std::int64_t> problem,
-                                       const DeviceInfo& device);
+                                       const DeviceInfo& device, const Key& own);
   /// What the `count` nearest tunings measured, without the record `own` of this very problem: it
   /// is no evidence, it is known. Configs with other parameters or values are left out. Their times
   /// are read from the store when they are first asked for.
@@ -55,16 +56,12 @@ class StartingPoints {
     std::vector<KeyField> device;  ///< fingerprint
     std::optional<Told> told{};    ///< once it was asked for
   };
-  static bool is_of(const Past& past, const DeviceInfo& device);
   void insert(const Key& key, const nlohmann::json& record);
   /// Past tunings of this subject, each with its distance. @pre the lock is held
   std::vector<std::pair<double, Past*>> pasts(const detail::Tunable& subject,
                                               std::span<const std::int64_t> problem,
                                               const DeviceInfo& device);
   const Told& told(Past& past);
-  /// The winners of these, the nearest first, under today's parameters.
-  static std::vector<Values> winners(const std::vector<std::pair<double, Past*>>& pasts,
-                                     const detail::Tunable& subject);
 
   std::shared_ptr<cache::Store> store_;
   std::mutex mutex_;

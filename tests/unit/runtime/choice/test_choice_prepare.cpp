@@ -442,6 +442,31 @@ TEST_CASE_METHOD(Twice, "a choice is prepared by its own options and its gate",
   }
 }
 
+TEST_CASE_METHOD(Twice, "behind a gate that did not act the kernel is prepared",
+                 "[choice][prepare]") {
+  process.of_typed(4).seconds = 0.1e-3;
+  twice.alternatives.push_back(process.way("mine", 0.5e-3));
+  std::ranges::reverse(twice.alternatives);
+  twice.workload = typed_doubling().workload;
+  twice.reference = typed_doubling().reference;
+  const ChoiceOptions options{.gate = {.seconds = 1e-5}};
+  {
+    const Runtime runtime = process.runtime();
+    const auto f = tuned(runtime, twice, options);
+    const PrepareReport report = runtime.prepare(of_choices({50}));
+    CHECK(report.problems[0].state == State::tuned);
+    CHECK(report.problems[0].alternative == "template");
+  }
+  const auto work = GENERATE(PrepareWork::tune, PrepareWork::look_up);
+  const Runtime runtime = process.runtime();
+  const auto f = tuned(runtime, twice, options);
+  const PrepareReport report = runtime.prepare(of_choices({50}), {.work = work});
+  CHECK(report.problems[0].state == State::known);
+  CHECK(report.problems[0].alternative == "template");
+  runtime.seal(OnUnprepared::error);
+  CHECK(launches(f, 50));
+}
+
 TEST_CASE_METHOD(Twice, "a preparation that runs out of time over a choice says so",
                  "[choice][prepare]") {
   auto slow = process.way("mine", 0.5e-3);

@@ -156,6 +156,45 @@ TEST_CASE("a rank that gives up a preparation keeps none waiting", "[choice][pre
     if (p.is_choice) CHECK((p.state == PreparedState::failed || p.state == PreparedState::tuned));
 }
 
+TEST_CASE("a rank that gives up a preparation that does not tune keeps none waiting",
+          "[choice][prepare][ranks]") {
+  Job job(2);
+  if (GENERATE(false, true)) job[1].options.mode = Mode::untuned;  // which decides without tuning
+  const auto start = std::chrono::steady_clock::now();
+  job.run<bool>([&](Process& process, int rank) {
+    const Runtime runtime = process.runtime();
+    const Chosen f = tuned(runtime, kernel_or_mine(process, 0.5 * kMs));
+    PrepareOptions options{.work = PrepareWork::compile};
+    if (rank == 1)
+      options.progress = [&](const PrepareProgress& p) {
+        if (p.step == PrepareProgress::Step::tune && p.done == 1) throw std::runtime_error("no");
+      };
+    try {
+      runtime.prepare(of_choices({40, 50}), options);
+    } catch (const std::runtime_error&) {
+    }
+    return true;
+  });
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(60));
+}
+
+TEST_CASE("ranks agree once on a bucket of a choice", "[choice][prepare][ranks]") {
+  Job job(2);
+  const auto prepared = job.run<PrepareReport>([&](Process& process, int) {
+    const Runtime runtime = process.runtime();
+    Doubling twice = kernel_or_mine(process, 0.5 * kMs);
+    twice.bucket = to_64;
+    const Chosen f = tuned(runtime, twice);
+    return runtime.prepare(of_choices({40, 50, 64}));
+  });
+  for (const PrepareReport& report : prepared) {
+    CHECK(report.problems[0].state == PreparedState::tuned);
+    CHECK(report.problems[1].state == PreparedState::known);
+    CHECK(report.problems[2].state == PreparedState::known);
+    CHECK(report.searched == 1);
+  }
+}
+
 TEST_CASE("ranks that prepare in different ways decide on no choice", "[choice][prepare][ranks]") {
   Job job(2);
   const auto reports = job.run<PrepareReport>([&](Process& process, int rank) {

@@ -1,6 +1,10 @@
 // What a problem runs with that is not on record, where its neighbours are.
+#include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
+#include "choices_test.hpp"
 #include "kiln_test.hpp"
 #include "prepare_fixture.hpp"
 #include "unit/runtime/ranks_fixture.hpp"
@@ -76,6 +80,23 @@ TEST_CASE_METHOD(Neighbours,
         return std::vector<Values>{{2, 0}, {1, 0}};
       };
     Process process(directory.path());
+    const Runtime runtime = process.runtime();
+    const auto handle = runtime.tuned(kernel);
+    CHECK(runtime.prepare(problems({21}), {.work = PrepareWork::compile}).complete());
+    CHECK(handle.config({21}) == Values{2, 0});
+  }
+  SECTION("another source, or a winner that was found wrong") {
+    Process process(directory.path());
+    if (GENERATE(false, true)) {
+      kernel.source.text += " ";
+    } else {
+      const auto all_wrong = [](nlohmann::json& record) {
+        for (nlohmann::json& candidate : record.at("candidates"))
+          candidate["status"] = "wrong_result";
+        return true;
+      };
+      CHECK(change_records(directory.path(), all_wrong) == 2);
+    }
     const Runtime runtime = process.runtime();
     const auto handle = runtime.tuned(kernel);
     CHECK(runtime.prepare(problems({21}), {.work = PrepareWork::compile}).complete());
