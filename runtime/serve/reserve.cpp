@@ -134,10 +134,13 @@ void Reserve::renew(const std::vector<Ready>& loaded, const std::vector<Ready>& 
   if (order.size() > kMostConfigs) order.resize(kMostConfigs);
   auto fresh = std::make_unique<Fallbacks>();
   for (Found& found : order) fresh->fallbacks.push_back(std::move(found.fallback));
+  std::map<Values, std::size_t> places;
+  for (std::size_t i = 0; i < fresh->fallbacks.size(); ++i)
+    places.emplace(fresh->fallbacks[i].ready->config, i);
   std::map<Values, std::size_t> known;  // in an order that does not depend on when they came
   for (const Ready& ready : in_use)
-    for (std::size_t i = 0; i < fresh->fallbacks.size() && !ready->untuned; ++i)
-      if (fresh->fallbacks[i].ready->config == ready->config) known[ready->problem] = i;
+    if (const auto at = places.find(ready->config); at != places.end() && !ready->untuned)
+      known[ready->problem] = at->second;
   const std::size_t step = (known.size() + kMostKnown - 1) / kMostKnown;
   std::size_t n = 0;
   for (const auto& [problem, place] : known) {
