@@ -205,15 +205,15 @@ class Runtime {
   /// From now on no launch compiles, tunes, loads, opens a file, asks other ranks or allocates
   /// device memory for what is not ready; launches of what is ready are as before. What a launch of
   /// any other problem gets depends on `unprepared`: what stands in for it, or a loaded config of
-  /// its handle (that of the nearest problem first) whose constraints and limits hold for it, or UnpreparedError.
-  /// Such a launch is counted, and wanted() lists its problem. It allocates nothing, except for
-  /// kernels with tensor maps or steps, which take some host memory while they are launched. A
-  /// function with knobs, called alone or in a region, stands for
-  /// itself: it is called with its default knobs, counted, and warned of or refused likewise, but
-  /// wanted() does not list it, because no manifest prepares it. Explicit calls (prepare, tune,
-  /// verify, a region's tuning) work as before. A launch that began before may still be at work.
-  /// Sealing again replaces `unprepared`, and takes in what has been loaded since. Waits for what
-  /// searches that have ended left compiling.
+  /// its handle (that of the nearest problem first) whose constraints and limits hold for it, or
+  /// UnpreparedError. Such a launch is counted, and wanted() lists its problem. It allocates
+  /// nothing, except for kernels with tensor maps or steps, which take some host memory while they
+  /// are launched. A function with knobs, called alone or in a region, stands for itself: it is
+  /// called with its default knobs, counted, and warned of or refused likewise, but wanted() does
+  /// not list it, because no manifest prepares it. Explicit calls (prepare, tune, verify, a
+  /// region's tuning) work as before. A launch that began before may still be at work. Sealing
+  /// again replaces `unprepared`, and takes in what has been loaded since. Waits for what searches
+  /// that have ended left compiling.
   void seal(OnUnprepared unprepared) const;
   /// The same with RuntimeOptions::on_unprepared.
   void seal() const;

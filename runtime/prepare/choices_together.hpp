@@ -1,5 +1,5 @@
-// What ranks tell each other before they prepare the choices of a manifest, so that all of them enter
-// the same collectives.
+// What ranks tell each other before they prepare the choices of a manifest, so that all of them
+// enter the same collectives.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ enum class RanksAsk {
   different  ///< they differ in how many choices they have of it, or in whether they tune
 };
 
-/// Whether ranks decide on choices in a preparation: they do so by tuning, unless their mode does not.
+/// Whether ranks decide on choices in a preparation: by tuning, unless their mode tunes nothing.
 bool decides(detail::Engine& engine, bool measure);
 /// Nothing where there are no ranks, or no choices. One collective, after the agreement on kernels.
 /// By ChoiceEntries. All of it is `different` where a rank takes no part.
