@@ -131,7 +131,7 @@ PreparedChoice TunedChoiceCore::make_ready_together(Span problem, const ProblemV
       if (taken == runtime::Taken::unusable)
         return {PreparedState::failed,
                 "none of its candidates can be used: " + result.winner().reason};
-      if (taken == runtime::Taken::kept) agreed.decision = *decided;
+      if (taken == runtime::Taken::kept && held) agreed.decision = *decided;
       if (result.agreed->outcome != RankReport::Outcome::plan) {
         made.state = PreparedState::on_default;
         made.why = "the ranks use defaults: " + result.agreed->why;
@@ -144,7 +144,7 @@ PreparedChoice TunedChoiceCore::make_ready_together(Span problem, const ProblemV
     decided = tuner_.decide(bucket, std::move(agreed.decision));
   } else if (!decided) {
     return {PreparedState::failed,
-            "ranks have decided on it before, without this one or by another handle"};
+            "its ranks do not decide on it now, and no decision of theirs is known here"};
   }
   problems_.choose(ready(problem, *decided));
   return made;

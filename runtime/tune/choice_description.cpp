@@ -1,3 +1,4 @@
+// What a choice must have. Releases check that, too, and do not see how choices are launched.
 #include <set>
 
 #include "kiln/detail/choice_core.hpp"
