@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,12 +25,17 @@ struct OngoingCapture {
   void* last_node = nullptr;
 };
 
-/// A node that is to launch another kernel with the same arguments.
+/// A node that is to launch another kernel.
 struct NodeChange {
+  /// Calls `use` with what the new kernel takes, for what the node's takes.
+  using Arguments =
+      std::function<void(void* const* captured, const std::function<void(void** args)>& use)>;
+
   void* node;
   const Module* from;  ///< what was captured
   const Module* to;
   Launch launch;
+  Arguments arguments{};  ///< empty: the same ones
 };
 
 /// Thread-safe. Never puts anything on a stream, and disturbs no capture.
@@ -47,8 +53,8 @@ class Graphs {
   virtual void retain(void* graph, std::shared_ptr<const void> what) = 0;
 
   /// Changes kernel nodes of `graph` in what was instantiated of it. Returns, for each, why that
-  /// was not possible, or an empty text. @throws EnvironmentError when the graph's nodes cannot be
-  /// listed
+  /// was not possible, or an empty text; what an Error of its arguments says. @throws
+  /// EnvironmentError when the graph's nodes cannot be listed
   virtual std::vector<std::string> change(const InstantiatedGraph& graph,
                                           std::span<const NodeChange> nodes) = 0;
 };

@@ -6,6 +6,7 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/tunable.hpp"
 #include "runtime/device/resource_check.hpp"
+#include "runtime/serve/node_arguments.hpp"
 #include "runtime/serve/provisional.hpp"
 
 namespace kiln::runtime {
@@ -19,7 +20,9 @@ struct Captures::CapturedLaunch {
   Launchable launched;
   Launch launch;
   Values bucket, problem;
-  void* node;  ///< null: the driver did not name it
+  MappedPointers mapped;
+  StreamOrder order;
+  void* node = nullptr;  ///< null: the driver did not name it
   bool exchanged = false;
 };
 
@@ -28,7 +31,12 @@ struct Captures::Captured {
   std::mutex mutex;
   std::set<std::shared_ptr<const void>> pins;
   std::vector<CapturedLaunch> launches;
+  NodeWorkspaces workspaces;                ///< of those that refresh() has exchanged
   std::atomic<std::size_t> provisional{0};  ///< of these; changed under the mutex
+
+  /// What the node of a launch takes from now on; empty: what it took before.
+  NodeChange::Arguments arguments(const std::shared_ptr<Device>& device, const void* exec,
+                                  const CapturedLaunch& then, const Launchable& now);
 };
 
 namespace {
@@ -41,8 +49,7 @@ std::string describe(const detail::Tunable& what, const Values& problem, const V
 /// Why new parameters of its node cannot turn a captured launch into another one; empty: they can.
 std::string obstacle(const Launchable& captured, const Launch& then, const Launchable& now,
                      const Launch& launch, const DeviceLimits& limits) {
-  if (captured.whole || now.whole)
-    return "the config in use has tensor maps, a workspace or steps, or the captured one has";
+  if (std::string why = node_obstacle(captured, now); !why.empty()) return why;
   if (empty(launch)) return "the config in use launches nothing for this problem";
   if (then.cluster != launch.cluster || then.cooperative != launch.cooperative ||
       then.programmatic != launch.programmatic)
@@ -52,6 +59,19 @@ std::string obstacle(const Launchable& captured, const Launch& then, const Launc
 }
 
 }  // namespace
+
+NodeChange::Arguments Captures::Captured::arguments(const std::shared_ptr<Device>& device,
+                                                    const void* exec, const CapturedLaunch& then,
+                                                    const Launchable& now) {
+  if (!then.launched.whole && !now.whole) return {};
+  std::optional<Workspace> workspace;
+  if (const auto size = workspace_of(now, then.problem)) {
+    auto [memory, owner] = workspaces.of(device, exec, now.loader, then.order, *size);
+    workspace = memory;
+    if (owner) pins.insert(std::move(owner));
+  }
+  return NodeArguments(now, then.problem, then.mapped, workspace);
+}
 
 void Captures::add(const PinSource& source) {
   const std::lock_guard lock(sources_mutex_);
@@ -99,7 +119,13 @@ void Captures::launch_refreshable(const std::weak_ptr<detail::TunableHandle>& ha
   if (!capture)
     throw counted("the capture of the stream has ended or failed while a launch was prepared");
   const std::shared_ptr<Captured> captured = of(*capture);
-  CapturedLaunch recorded{handle, launchable, launch, bucket, {problem.begin(), problem.end()}, {}};
+  CapturedLaunch recorded{handle,
+                          launchable,
+                          launch,
+                          bucket,
+                          {problem.begin(), problem.end()},
+                          mapped_pointers(launchable, args),
+                          device_->order(stream)};
   {
     const std::lock_guard lock(captured->mutex);
     captured->pins.insert(launchable.owner);
@@ -176,9 +202,18 @@ RefreshResult Captures::refresh(const InstantiatedGraph& graph) {
     } else if (!then.node) {
       keep(std::move(launched), "the driver did not name its node");
     } else {
+      NodeChange::Arguments arguments;
+      try {
+        arguments = captured->arguments(device_, graph.exec, then, *now);
+      } catch (const DeviceLost&) {
+        throw;
+      } catch (const Error& error) {
+        keep(std::move(launched), error.what());
+        continue;
+      }
       captured->pins.insert(now->owner);
       changes.push_back({then.node, static_cast<const Module*>(then.launched.loaded),
-                         static_cast<const Module*>(now->loaded), launch});
+                         static_cast<const Module*>(now->loaded), launch, std::move(arguments)});
       descriptions.push_back(std::move(launched));
       changed.push_back(&then);
     }

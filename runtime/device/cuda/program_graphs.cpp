@@ -93,8 +93,24 @@ std::vector<std::string> ProgramGraphs::change(const InstantiatedGraph& graph,
     launch.blockDimY = wanted.launch.block.y;
     launch.blockDimZ = wanted.launch.block.z;
     launch.sharedMemBytes = wanted.launch.shared_bytes;
-    const CUresult result =
-        driver.GraphExecKernelNodeSetParams(static_cast<CUgraphExec>(graph.exec), node, &launch);
+    CUresult result = CUDA_SUCCESS;
+    const auto set = [&] {
+      result =
+          driver.GraphExecKernelNodeSetParams(static_cast<CUgraphExec>(graph.exec), node, &launch);
+    };
+    if (!wanted.arguments) {
+      set();
+    } else {
+      try {
+        wanted.arguments(launch.kernelParams, [&](void** args) {
+          launch.kernelParams = args;
+          launch.extra = nullptr;
+          set();
+        });
+      } catch (const Error& error) {
+        return error.what();
+      }
+    }
     return result == CUDA_SUCCESS ? std::string()
                                   : driver.describe(result, "cuGraphExecKernelNodeSetParams");
   };

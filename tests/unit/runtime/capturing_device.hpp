@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -21,13 +23,17 @@ namespace kiln::test {
 
 class CapturingDevice final : public FakeDevice, private runtime::Graphs {
  public:
-  /// A launch of doubling() or its like: its arguments are copied.
+  /// A launch: its arguments are copied.
   struct Node {
     const runtime::Module* kernel;
     Launch launch;
-    float* y;
-    const float* x;
-    int n;
+    std::vector<std::vector<std::byte>> arguments;
+
+    std::vector<void*> addresses() {
+      std::vector<void*> all;
+      for (auto& argument : arguments) all.push_back(argument.data());
+      return all;
+    }
   };
   struct Graph {
     std::uint64_t id = 0;
@@ -65,10 +71,8 @@ class CapturingDevice final : public FakeDevice, private runtime::Graphs {
     return exec;
   }
   void run(const Exec& exec) const {
-    for (auto [_, node] : exec.nodes) {
-      void* args[] = {&node.y, &node.x, &node.n};
-      FakeDevice::launch(*node.kernel, node.launch, {}, args);
-    }
+    for (auto [_, node] : exec.nodes)
+      FakeDevice::launch(*node.kernel, node.launch, {}, node.addresses().data());
   }
 
   /// Of this thread.
@@ -82,6 +86,11 @@ class CapturingDevice final : public FakeDevice, private runtime::Graphs {
   std::string refusal;                   ///< of changes to a node
   std::string retain_error;              ///< thrown
   bool names_nodes = true;               ///< ... that were captured last
+  /// Bytes of what an entry takes; doubling()'s unless a test says otherwise.
+  std::function<std::vector<std::size_t>(const std::string& entry)> argument_bytes =
+      [](const auto&) {
+        return std::vector<std::size_t>{sizeof(float*), sizeof(float*), sizeof(int)};
+      };
 
   // Device
   std::shared_ptr<runtime::Module> load(const codegen::Binary& binary, const Launch& launch,
@@ -94,9 +103,7 @@ class CapturingDevice final : public FakeDevice, private runtime::Graphs {
     {
       const std::lock_guard lock(mutex_);
       if (const auto found = captures_.find(stream.handle); found != captures_.end()) {
-        found->second->nodes.push_back({&kernel, launch, *static_cast<float**>(args[0]),
-                                        *static_cast<const float**>(args[1]),
-                                        *static_cast<int*>(args[2])});
+        found->second->nodes.push_back({&kernel, launch, copied(kernel, args)});
         return;
       }
       if (!stream.handle)
@@ -105,6 +112,16 @@ class CapturingDevice final : public FakeDevice, private runtime::Graphs {
             graph->broken.push_back("launch on the default stream");
     }
     FakeDevice::launch(kernel, launch, stream, args);
+  }
+  /// Its first bytes are the address, and all others are 0xab.
+  runtime::EncodedMap encode(const TensorMap&, void* address) const override {
+    runtime::EncodedMap map;
+    map.bytes.fill(std::byte{0xab});
+    move(map, address);
+    return map;
+  }
+  void move(runtime::EncodedMap& map, void* address) const override {
+    std::memcpy(map.bytes.data(), &address, sizeof address);
   }
   void* allocate(std::size_t bytes) override {
     forbidden("allocate");
@@ -167,10 +184,32 @@ class CapturingDevice final : public FakeDevice, private runtime::Graphs {
                                       [&](const auto& n) { return n.first == wanted.node; });
       if (found == nodes.end() || static_cast<const Node*>(wanted.node)->kernel != wanted.from)
         why = "no such node";
-      if (why.empty()) found->second.kernel = wanted.to, found->second.launch = wanted.launch;
+      if (why.empty()) why = exchange(found->second, wanted);
       refusals.push_back(why);
     }
     return refusals;
+  }
+
+  std::string exchange(Node& node, const runtime::NodeChange& wanted) const {
+    Node before = *static_cast<const Node*>(wanted.node);
+    try {
+      if (wanted.arguments)
+        wanted.arguments(before.addresses().data(),
+                         [&](void** args) { node.arguments = copied(*wanted.to, args); });
+    } catch (const Error& error) {
+      return error.what();
+    }
+    node.kernel = wanted.to;
+    node.launch = wanted.launch;
+    return {};
+  }
+  std::vector<std::vector<std::byte>> copied(const runtime::Module& kernel, void** args) const {
+    std::vector<std::vector<std::byte>> all;
+    for (const std::size_t bytes : argument_bytes(static_cast<const FakeKernel&>(kernel).entry)) {
+      const auto* const from = static_cast<const std::byte*>(*args++);
+      all.emplace_back(from, from + bytes);
+    }
+    return all;
   }
 
   mutable std::mutex mutex_;

@@ -1,6 +1,13 @@
 // What graphs keep of the kernels that they launch, and how stand-ins in them are exchanged.
+#include <algorithm>
+#include <cstring>
+#include <functional>
 #include <optional>
+#include <set>
+#include <string>
+#include <vector>
 
+#include "kiln/workspace.cuh"
 #include "kiln_test.hpp"
 #include "unit/runtime/serve/captures_fixture.hpp"
 
@@ -109,6 +116,58 @@ TEST_CASE("a graph that cannot keep a stand-in does not get it", "[runtime][capt
 
 namespace {
 
+/// The configs, by `a`, of which x is a tensor map, and those with a workspace.
+struct Extras {
+  std::set<std::int64_t> maps{}, workspace{};
+};
+
+KernelDefinition with_extras(const Extras& extras) {
+  KernelDefinition kernel = doubling();
+  kernel.maps = {{.argument = 1,
+                  .map =
+                      [](std::span<const std::int64_t> config, std::span<const std::int64_t> p) {
+                        return TensorMap::tiled<float>(
+                            {.size = {p[0]}, .box = {static_cast<int>(4 * config[0])}});
+                      },
+                  .only_if = [maps = extras.maps](auto c) { return maps.contains(c[0]); }}};
+  kernel.workspace = {
+      .size = [](auto c, auto,
+                 const DeviceLimits&) { return WorkspaceSize{static_cast<std::size_t>(c[0]), 3}; },
+      .only_if = [some = extras.workspace](auto c) { return some.contains(c[0]); }};
+  return kernel;
+}
+
+/// Entries get what their config takes, and each launch checks that it is right.
+std::function<void(Capturer&)> takes(const Extras& extras) {
+  return [extras](Capturer& process) {
+    process.device->info().limits.tensor_maps = true;
+    const auto has = [](const std::set<std::int64_t>& configs, const std::string& entry) {
+      return configs.contains(std::stoi(entry.substr(entry.find('<') + 1)));
+    };
+    process.graphs->argument_bytes = [=](const std::string& entry) {
+      std::vector<std::size_t> bytes{sizeof(float*), sizeof(float*), sizeof(int)};
+      if (has(extras.maps, entry)) bytes[1] = sizeof(runtime::EncodedMap);
+      if (has(extras.workspace, entry)) bytes.push_back(sizeof(Workspace));
+      return bytes;
+    };
+    for (const int a : {2, 8})
+      process.of(a).run = [=, entry = "k<" + std::to_string(a) + ", 0>"](void** args) {
+        const auto* const x = static_cast<const std::byte*>(args[1]);
+        if (has(extras.maps, entry))
+          CHECK(std::all_of(x + sizeof(void*), x + sizeof(runtime::EncodedMap),
+                            [](std::byte b) { return b == std::byte{0xab}; }));
+        if (has(extras.workspace, entry)) {
+          const auto& workspace = *static_cast<const Workspace*>(args[3]);
+          REQUIRE(workspace.scratch);
+          REQUIRE(workspace.semaphores);
+          CHECK(std::count(workspace.semaphores, workspace.semaphores + 3, 0U) == 3);
+          std::memset(workspace.scratch, 1, static_cast<std::size_t>(a));
+        }
+        compute_doubling(args);
+      };
+  };
+}
+
 /// A stand-in in a graph.
 struct Refreshable {
   Directory directory;
@@ -120,12 +179,15 @@ struct Refreshable {
   CapturingDevice::Exec exec;
   std::vector<std::string> launched;
 
-  explicit Refreshable(const KernelDefinition& kernel = doubling()) {
+  explicit Refreshable(
+      const KernelDefinition& kernel = doubling(),
+      const std::function<void(Capturer&)>& set_up = [](Capturer&) {}) {
+    set_up(process);
     process.of(8).seconds = 0.5e-3;
     process.device->info().limits.cooperative = true;
     runtime = process.runtime();
     handle = runtime->tuned(kernel);
-    launch_in_a_region(*handle, b, {});
+    launch_in_a_region(*handle, b, kStream);
     process.graphs->begin(kStream);
     launch(*handle, b, kStream);
     launch(*handle, b, kStream);
@@ -181,6 +243,54 @@ TEST_CASE("captured stand-ins become what is in use", "[runtime][captures]") {
   CHECK(r.run() == Names{"k<8, 0>", "k<8, 0>"});
 }
 
+TEST_CASE("captured launches with tensor maps and workspaces are exchanged",
+          "[runtime][captures][maps]") {
+  const Extras extras =
+      GENERATE(Extras{.maps = {8}}, Extras{.maps = {2}}, Extras{.maps = {2, 8}},
+               Extras{.workspace = {8}}, Extras{.workspace = {2}},
+               Extras{.maps = {2, 8}, .workspace = {8}}, Extras{.maps = {8}, .workspace = {2, 8}});
+  Refreshable r(with_extras(extras), takes(extras));
+  CHECK(r.run() == Names{"k<2, 0>", "k<2, 0>"});
+  r.handle->prepare({kCaptured});
+  const RefreshResult done = r.refresh();
+  CAPTURE(done.kept.empty() ? "" : done.kept[0].why);
+  CHECK(done.refreshed == 2);
+  CHECK(r.run() == Names{"k<8, 0>", "k<8, 0>"});
+  CHECK(r.refresh().refreshed == 2);
+  // The graph keeps all that its launches use.
+  r.handle.reset();
+  r.runtime.reset();
+  CHECK(r.run() == Names{"k<8, 0>", "k<8, 0>"});
+  CHECK(r.process.device->live_kernels == 2);
+  r.graph.reset();
+  r.exec = {};
+  CHECK(r.process.device->live_kernels == 0);
+  CHECK(r.process.device->live_allocations == 0);
+}
+
+TEST_CASE("nodes of one stream share a workspace, executable graphs do not",
+          "[runtime][captures][workspace]") {
+  const Extras extras{.workspace = {8}};
+  Refreshable r(with_extras(extras), takes(extras));
+  r.handle->prepare({kCaptured});
+  const int before = r.process.device->live_allocations;
+  CHECK(r.refresh().refreshed == 2);
+  CHECK(r.process.device->live_allocations == before + 1);
+  CHECK(r.refresh().refreshed == 2);
+  CHECK(r.process.device->live_allocations == before + 1);
+  CHECK(r.run().size() == 2);
+  const auto workspace_of = [](CapturingDevice::Exec& exec, std::size_t i) {
+    Workspace found;
+    std::memcpy(&found, exec.nodes.at(i).second.arguments.at(3).data(), sizeof found);
+    return found.scratch;
+  };
+  auto other = CapturingDevice::instantiate(*r.graph);
+  CHECK(r.runtime->refresh({r.graph.get(), &other}).refreshed == 2);
+  CHECK(r.process.device->live_allocations == before + 2);
+  CHECK(workspace_of(r.exec, 0) == workspace_of(r.exec, 1));
+  CHECK(workspace_of(r.exec, 0) != workspace_of(other, 0));
+}
+
 TEST_CASE("launches in a graph that is gone are not counted", "[runtime][captures]") {
   Refreshable r;
   r.graph.reset();
@@ -234,15 +344,37 @@ TEST_CASE("what cannot be exchanged is kept and named", "[runtime][captures]") {
     REQUIRE(result.kept.size() == 2);
     CHECK_THAT(result.kept[0].why, Catch::Contains("60 blocks at once for a cooperative launch"));
   }
-  SECTION("a workspace") {
+  SECTION("steps") {
     KernelDefinition kernel = doubling();
-    kernel.workspace = {.size = [](auto, auto, const DeviceLimits&) { return WorkspaceSize{8, 0}; },
-                        .only_if = [](std::span<const std::int64_t> c) { return c[0] == 8; }};
+    kernel.steps = {{.entry = "after", .launch = kernel.launch}};
     Refreshable r(kernel);
     r.handle->prepare({kCaptured});
     const RefreshResult result = r.refresh();
     REQUIRE(result.kept.size() == 2);
-    CHECK_THAT(result.kept[0].why, Catch::Contains("workspace"));
+    CHECK_THAT(result.kept[0].why, Catch::Contains("steps"));
+  }
+  SECTION("a workspace for which there is no memory") {
+    Refreshable r(with_extras({.workspace = {8}}), takes({.workspace = {8}}));
+    r.handle->prepare({kCaptured});
+    r.process.device->memory = 255;
+    const RefreshResult result = r.refresh();
+    REQUIRE(result.kept.size() == 2);
+    CHECK_THAT(result.kept[0].why, Catch::Contains("out of device memory"));
+    CHECK(r.run() == Names{"k<2, 0>", "k<2, 0>"});
+    r.process.device->memory = 1 << 20;
+    CHECK(r.refresh().refreshed == 2);
+  }
+  SECTION("an address that a map cannot have") {
+    Refreshable r(with_extras({.maps = {8}}), takes({.maps = {8}}));
+    r.process.graphs->begin(kStream);
+    (*r.handle)(kStream, Values{kCaptured}, r.b.y.data(),
+                static_cast<const float*>(r.b.x.data() + 1), kCaptured);
+    const auto graph = r.process.graphs->end(kStream);
+    auto exec = CapturingDevice::instantiate(*graph);
+    r.handle->prepare({kCaptured});
+    const RefreshResult result = r.runtime->refresh({graph.get(), &exec});
+    REQUIRE(result.kept.size() == 1);
+    CHECK_THAT(result.kept[0].why, Catch::Contains("argument 1 is not aligned"));
   }
   SECTION("the handle is gone") {
     Refreshable r;
