@@ -20,10 +20,11 @@ namespace kiln {
 /// data of tunings, what empties caches. Communicators allocate theirs themselves. Both functions
 /// may be called by several threads at once, on a CUDA device with its context current. `allocate`
 /// may be called while a handle's launches that need a workspace wait for it, so it must not wait
-/// for a lock that the program holds while it launches. Launches on a stream that is being captured
-/// do not call them; other threads may meanwhile. They must stay callable as long as the runtime
-/// and everything made from it exist: handles, arrays, graphs that Runtime::retain was called for.
-/// What such a graph kept is released on a thread of Kiln's own.
+/// for a lock that the program holds while it launches or refreshes a graph. Launches on a stream
+/// that is being captured do not call them; other threads may meanwhile. They must stay callable as
+/// long as the runtime and everything made from it exist: handles, arrays, graphs that
+/// Runtime::retain or Runtime::refresh was called for. What such a graph kept is released on a
+/// thread of Kiln's own.
 struct Allocator {
   /// At least `bytes` > 0 bytes of the device's memory, aligned to 256 bytes, usable at once on
   /// every stream. Null or an exception means that there is none: while tuning, the candidate is

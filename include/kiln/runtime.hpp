@@ -157,10 +157,11 @@ class Runtime {
   /// Makes refreshable launches, those that captured a stand-in or what was provisional, launch
   /// what is now in use for their problem; the graph's other nodes, its topology and all arguments
   /// stay. Later launches of `exec` are affected, so it must not be launched or changed meanwhile.
-  /// A config with a workspace gets one of the graph's own: allocating it and setting it to zero is
-  /// all that waits for the device. A launch of a problem for which nothing final is in use yet,
-  /// one with steps, and one that the driver does not exchange are kept. @throws UserError when
-  /// `graph` or `exec` is null, EnvironmentError when the driver does not list the graph's nodes
+  /// Where a workspace has to grow, this calls the program's allocator and waits until it is zero,
+  /// else it does not wait for the device. What cannot be exchanged is kept and told: a launch of a
+  /// problem for which nothing final is in use yet, one with steps, and others that docs/engine.md
+  /// lists. @throws UserError when `graph` or `exec` is null, EnvironmentError when the driver does
+  /// not list the graph's nodes
   RefreshResult refresh(const InstantiatedGraph& graph) const;
 
   /// @throws UserError in modes other than background, EnvironmentError if no thread can close it

@@ -53,7 +53,7 @@ class Graphs {
   virtual void retain(void* graph, std::shared_ptr<const void> what) = 0;
 
   /// Changes kernel nodes of `graph` in what was instantiated of it. Returns, for each, why that
-  /// was not possible, or an empty text; what an Error of its arguments says. @throws
+  /// was not possible, or an empty text. What `arguments` throws is such a reason. @throws
   /// EnvironmentError when the graph's nodes cannot be listed
   virtual std::vector<std::string> change(const InstantiatedGraph& graph,
                                           std::span<const NodeChange> nodes) = 0;

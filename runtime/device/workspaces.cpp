@@ -1,6 +1,7 @@
 #include "runtime/device/workspaces.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -72,8 +73,7 @@ Workspaces::Slot* Workspaces::find_slot(const StreamOrder& order) const noexcept
   return slot;
 }
 
-Workspaces::Slot& Workspaces::slot_of(Stream stream) {
-  const StreamOrder order = device_->order(stream);
+Workspaces::Slot& Workspaces::slot_of(const StreamOrder& order) {
   if (Slot* const slot = find_slot(order)) return *slot;
   const std::lock_guard lock(mutex_);
   if (Slot* const slot = find_slot(order)) return *slot;
@@ -93,7 +93,7 @@ Workspaces::Slot& Workspaces::slot_of(Stream stream) {
 Workspaces::Turn Workspaces::turn(Stream stream, const WorkspaceSize& size, bool alone) {
   Turn turn;
   if (size == WorkspaceSize{}) return turn;  // there is nothing to share
-  turn.slot_ = &slot_of(stream);
+  turn.slot_ = &slot_of(device_->order(stream));
   if (alone) turn.alone_ = std::unique_lock(turn.slot_->launching);
   turn.workspace_ = of(*turn.slot_, stream, size);
   return turn;
@@ -101,7 +101,7 @@ Workspaces::Turn Workspaces::turn(Stream stream, const WorkspaceSize& size, bool
 
 void Workspaces::reserve(Stream stream, const WorkspaceSize& size) {
   if (size == WorkspaceSize{}) return;
-  Slot& slot = slot_of(stream);
+  Slot& slot = slot_of(device_->order(stream));
   if (slot.find(size)) return;
   grow(slot, stream, size);
   device_->synchronize(stream);  // graphs with this memory may be launched on other streams
@@ -112,19 +112,21 @@ void Workspaces::check(const WorkspaceSize& size) const {
     throw UserError(why);
 }
 
+void Workspaces::check_supplied(const Slot& slot, const WorkspaceSize& size) const {
+  if (slot.supplied && !slot.size().covers(size))
+    throw UserError(
+        format("the workspace that the program has supplied for this stream has {}, but "
+               "the launch needs {}",
+               describe(slot.size()), describe(size)));
+}
+
 Workspace Workspaces::grow(Slot& slot, Stream stream, const WorkspaceSize& size) {
   check(size);
   const std::lock_guard lock(mutex_);
   if (const auto found = slot.find(size)) return *found;  // another thread was faster
   void* const base = slot.base.load(std::memory_order_relaxed);
-  const WorkspaceSize now{slot.bytes.load(std::memory_order_relaxed),
-                          slot.semaphores.load(std::memory_order_relaxed)};
-  const bool covers = base && now.covers(size);
-  if (slot.supplied && !covers)
-    throw UserError(
-        format("the workspace that the program has supplied for this stream has {}, but "
-               "the launch needs {}",
-               describe(now), describe(size)));
+  const bool covers = base && slot.size().covers(size);
+  check_supplied(slot, size);
   if (device_->capturing(stream))
     throw CaptureError(
         covers ? "a launch on this stream failed, and the stream is being captured, so the "
@@ -134,22 +136,57 @@ Workspace Workspaces::grow(Slot& slot, Stream stream, const WorkspaceSize& size)
                         "needs cannot be allocated: call Bound::reserve_workspace, or for a choice "
                         "launch it once on this stream, before the capture",
                         describe(size)));
-  if (covers) return publish(stream, slot, base, now);
-  WorkspaceSize grown = max(now, size);
-  // What is kept for graphs stays a small part of all, however often it grows.
-  WorkspaceSize preferred = grown;
-  if (base && size.bytes > now.bytes)
-    preferred.bytes = std::max(size.bytes, now.bytes + now.bytes / 2);
-  auto memory = std::make_shared<const DeviceMemory>(memory_for(grown, preferred));
-  {
-    const std::lock_guard lock_memory(memory_mutex_);
-    slot.own.reserve(slot.own.size() + 1);
-  }
+  if (covers) return publish(stream, slot, base, slot.size());
+  WorkspaceSize grown = size;
+  auto memory = more_memory(slot, grown);
   const Workspace workspace = publish(stream, slot, memory->data(), grown);
-  const std::lock_guard lock_memory(memory_mutex_);
-  slot.own.push_back(std::move(memory));
-  slot.own_size = grown;
+  keep(slot, std::move(memory), grown);
   return workspace;
+}
+
+std::pair<Workspace, std::shared_ptr<const DeviceMemory>> Workspaces::for_graph(
+    const StreamOrder& order, const WorkspaceSize& size) {
+  if (size == WorkspaceSize{}) return {};
+  check(size);
+  Slot& slot = slot_of(order);
+  const std::lock_guard lock(mutex_);
+  check_supplied(slot, size);
+  if (const auto found = slot.find(size))
+    return {*found, slot.supplied ? nullptr : slot.own.back()};
+  if (slot.supplied)
+    throw EnvironmentError(
+        "a launch with the workspace that the program has supplied failed, so its semaphores must "
+        "be zeroed first: launch on its stream, or call Bound::reserve_workspace");
+  // Where semaphores must be zeroed, launches may still use them: so this takes other memory, too.
+  const unsigned failures = slot.failures.load(std::memory_order_acquire);
+  WorkspaceSize grown = size;
+  auto memory = more_memory(slot, grown);
+  const std::vector<std::byte> zeros(grown.semaphore_bytes());
+  if (!zeros.empty()) device_->copy_to_device(memory->data(), zeros.data(), zeros.size());
+  slot.publish(memory->data(), grown);
+  slot.zeroed.store(failures, std::memory_order_release);
+  keep(slot, memory, grown);
+  return {workspace_at(memory->data(), grown), std::move(memory)};
+}
+
+std::shared_ptr<const DeviceMemory> Workspaces::more_memory(Slot& slot, WorkspaceSize& size) {
+  const WorkspaceSize now = slot.size();
+  // What is kept for graphs stays a small part of all, however often it grows.
+  WorkspaceSize preferred = max(now, size);
+  if (slot.base.load(std::memory_order_relaxed) && size.bytes > now.bytes)
+    preferred.bytes = std::max(size.bytes, now.bytes + now.bytes / 2);
+  size = max(now, size);
+  auto memory = std::make_shared<const DeviceMemory>(memory_for(size, preferred));
+  const std::lock_guard lock(memory_mutex_);
+  slot.own.reserve(slot.own.size() + 1);
+  return memory;
+}
+
+void Workspaces::keep(Slot& slot, std::shared_ptr<const DeviceMemory> memory,
+                      const WorkspaceSize& size) {
+  const std::lock_guard lock(memory_mutex_);
+  slot.own.push_back(std::move(memory));
+  slot.own_size = size;
 }
 
 /// Sets `size` to what the memory is for.
@@ -193,7 +230,7 @@ void Workspaces::use(Stream stream, void* memory, const WorkspaceSize& size) {
   if (memory) check(size);
   if (device_->capturing(stream))
     throw CaptureError("a workspace cannot be supplied for a stream that is being captured");
-  Slot& slot = slot_of(stream);
+  Slot& slot = slot_of(device_->order(stream));
   const std::lock_guard lock(mutex_);
   if (memory)
     publish(stream, slot, memory, size);
@@ -232,11 +269,10 @@ std::vector<std::shared_ptr<const DeviceMemory>> Workspaces::memory() const {
 
 std::size_t Workspaces::clear_semaphores(Stream stream) {
   device_->synchronize(stream);
-  Slot& slot = slot_of(stream);
+  Slot& slot = slot_of(device_->order(stream));
   const std::lock_guard lock(mutex_);
   void* const base = slot.base.load(std::memory_order_relaxed);
-  const WorkspaceSize size{slot.bytes.load(std::memory_order_relaxed),
-                           slot.semaphores.load(std::memory_order_relaxed)};
+  const WorkspaceSize size = slot.size();
   if (!base || size.semaphores == 0) return 0;
   std::vector<std::uint32_t> left(size.semaphores);
   device_->copy_to_host(left.data(), base, left.size() * sizeof left[0]);

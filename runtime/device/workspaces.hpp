@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "kiln/workspace.cuh"
@@ -63,11 +64,17 @@ class Workspaces {
   /// zeroed while the stream is being captured; EnvironmentError that names the bytes when they
   /// cannot be allocated
   Workspace of(Stream stream, const WorkspaceSize& size) {
-    return size == WorkspaceSize{} ? Workspace{} : of(slot_of(stream), stream, size);
+    return size == WorkspaceSize{} ? Workspace{}
+                                   : of(slot_of(device_->order(stream)), stream, size);
   }
   /// The same for several launches. `alone`: no other turn of this order that is alone begins
   /// before this one ends.
   Turn turn(Stream stream, const WorkspaceSize& size, bool alone);
+  /// A workspace for what a graph will launch that was captured in this order, and who keeps it:
+  /// nobody, where the program has supplied it. Grows as `of` does, but nothing is put on a stream:
+  /// semaphores are 0 when this returns. @throws as `of`
+  std::pair<Workspace, std::shared_ptr<const DeviceMemory>> for_graph(const StreamOrder& order,
+                                                                      const WorkspaceSize& size);
   /// As Bound::reserve_workspace.
   void reserve(Stream stream, const WorkspaceSize& size);
   /// As Tuned::use_workspace.
@@ -99,6 +106,9 @@ class Workspaces {
     /// What launches take; nothing while it changes, or where semaphores have to be zeroed.
     std::optional<Workspace> find(const WorkspaceSize& needed) const noexcept;
     void publish(void* memory, const WorkspaceSize& size) noexcept;
+    WorkspaceSize size() const noexcept {
+      return {bytes.load(std::memory_order_relaxed), semaphores.load(std::memory_order_relaxed)};
+    }
 
     std::atomic<unsigned> failures{0};  ///< of launches
     std::atomic<unsigned> zeroed{0};    ///< how many of these the semaphores were zeroed after
@@ -124,11 +134,15 @@ class Workspaces {
   }
   Workspace grow(Slot& slot, Stream stream, const WorkspaceSize& size);
   void check(const WorkspaceSize& size) const;
+  void check_supplied(const Slot& slot, const WorkspaceSize& size) const;
+  /// More memory than the slot has. Sets `size` to what it is for.
+  std::shared_ptr<const DeviceMemory> more_memory(Slot& slot, WorkspaceSize& size);
   DeviceMemory memory_for(WorkspaceSize& size, const WorkspaceSize& preferred) const;
+  void keep(Slot& slot, std::shared_ptr<const DeviceMemory> memory, const WorkspaceSize& size);
   /// Zeroes the semaphores on the stream, and publishes. The mutex is held.
   Workspace publish(Stream stream, Slot& slot, void* memory, const WorkspaceSize& size) const;
   Slot* find_slot(const StreamOrder& order) const noexcept;
-  Slot& slot_of(Stream stream);
+  Slot& slot_of(const StreamOrder& order);
 
   std::shared_ptr<Device> device_;
   std::mutex mutex_;  ///< held by a thread that changes what is below

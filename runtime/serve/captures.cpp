@@ -8,6 +8,7 @@
 #include "runtime/device/resource_check.hpp"
 #include "runtime/serve/node_arguments.hpp"
 #include "runtime/serve/provisional.hpp"
+#include "runtime/support/foreign_exception.hpp"
 
 namespace kiln::runtime {
 
@@ -26,17 +27,19 @@ struct Captures::CapturedLaunch {
   bool exchanged = false;
 };
 
+/// What a node is to launch instead, or why it cannot.
+struct Captures::Exchange {
+  std::string obstacle;
+  Launch launch;
+  NodeArguments arguments;
+};
+
 /// Owned by the graph: its end may come on any thread, and later than the runtime's.
 struct Captures::Captured {
   std::mutex mutex;
   std::set<std::shared_ptr<const void>> pins;
   std::vector<CapturedLaunch> launches;
-  NodeWorkspaces workspaces;                ///< of those that refresh() has exchanged
   std::atomic<std::size_t> provisional{0};  ///< of these; changed under the mutex
-
-  /// What the node of a launch takes from now on; empty: what it took before.
-  NodeChange::Arguments arguments(const std::shared_ptr<Device>& device, const void* exec,
-                                  const CapturedLaunch& then, const Launchable& now);
 };
 
 namespace {
@@ -60,17 +63,16 @@ std::string obstacle(const Launchable& captured, const Launch& then, const Launc
 
 }  // namespace
 
-NodeChange::Arguments Captures::Captured::arguments(const std::shared_ptr<Device>& device,
-                                                    const void* exec, const CapturedLaunch& then,
-                                                    const Launchable& now) {
-  if (!then.launched.whole && !now.whole) return {};
-  std::optional<Workspace> workspace;
-  if (const auto size = workspace_of(now, then.problem)) {
-    auto [memory, owner] = workspaces.of(device, exec, now.loader, then.order, *size);
-    workspace = memory;
-    if (owner) pins.insert(std::move(owner));
-  }
-  return NodeArguments(now, then.problem, then.mapped, workspace);
+Captures::Exchange Captures::exchange_of(const CapturedLaunch& then, const detail::Tunable& what,
+                                         const Launchable& now) const {
+  const DeviceLimits& limits = device_->info().limits;
+  Exchange made;
+  made.launch = what.launch(now.config, then.problem, limits).value_or(Launch{});
+  made.obstacle = obstacle(then.launched, then.launch, now, made.launch, limits);
+  if (made.obstacle.empty() && !then.node) made.obstacle = "the driver did not name its node";
+  if (made.obstacle.empty())
+    made.arguments = node_arguments(then.launched, now, then.problem, then.mapped, then.order);
+  return made;
 }
 
 void Captures::add(const PinSource& source) {
@@ -194,28 +196,25 @@ RefreshResult Captures::refresh(const InstantiatedGraph& graph) {
       keep(std::move(launched), "nothing final is in use for its problem yet");
       continue;
     }
-    const DeviceLimits& limits = device_->info().limits;
-    const Launch launch = what.launch(now->config, then.problem, limits).value_or(Launch{});
-    if (std::string why = obstacle(then.launched, then.launch, *now, launch, limits);
-        !why.empty()) {
-      keep(std::move(launched), std::move(why));
-    } else if (!then.node) {
-      keep(std::move(launched), "the driver did not name its node");
-    } else {
-      NodeChange::Arguments arguments;
-      try {
-        arguments = captured->arguments(device_, graph.exec, then, *now);
-      } catch (const DeviceLost&) {
-        throw;
-      } catch (const Error& error) {
-        keep(std::move(launched), error.what());
+    try {
+      Exchange exchange = exchange_of(then, what, *now);
+      if (!exchange.obstacle.empty()) {
+        keep(std::move(launched), std::move(exchange.obstacle));
         continue;
       }
       captured->pins.insert(now->owner);
+      if (auto& owner = exchange.arguments.workspace_owner) captured->pins.insert(std::move(owner));
       changes.push_back({then.node, static_cast<const Module*>(then.launched.loaded),
-                         static_cast<const Module*>(now->loaded), launch, std::move(arguments)});
+                         static_cast<const Module*>(now->loaded), exchange.launch,
+                         std::move(exchange.arguments.arguments)});
       descriptions.push_back(std::move(launched));
       changed.push_back(&then);
+    } catch (const DeviceLost&) {
+      throw;
+    } catch (const std::exception& error) {  // of the kernel's functions, for this problem
+      keep(std::move(launched), error.what());
+    } catch (...) {
+      keep(std::move(launched), kForeignException);
     }
   }
   if (changes.empty()) return result;

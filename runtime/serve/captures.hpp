@@ -71,6 +71,7 @@ class Captures {
  private:
   struct CapturedLaunch;
   struct Captured;
+  struct Exchange;
   struct Graph {
     std::uint64_t id;  ///< of the capture
     std::weak_ptr<Captured> captured;
@@ -79,6 +80,9 @@ class Captures {
   /// What belongs to the capture's graph, and lives as long as that.
   std::shared_ptr<Captured> of(const OngoingCapture& capture);
   std::shared_ptr<Captured> of(void* graph);
+  /// @throws what the kernel's functions throw
+  Exchange exchange_of(const CapturedLaunch& then, const detail::Tunable& what,
+                       const detail::Launchable& now) const;
 
   const std::shared_ptr<Device> device_;
   std::mutex sources_mutex_;

@@ -328,6 +328,11 @@ Workspaces::Turn KernelLoader::turn(Stream stream, const WorkspaceSize& size) {
   return named([&] { return workspaces_.turn(stream, size, alone); });
 }
 
+std::pair<Workspace, std::shared_ptr<const void>> KernelLoader::graph_workspace(
+    const StreamOrder& order, const WorkspaceSize& size) {
+  return named([&] { return workspaces_.for_graph(order, size); });
+}
+
 void KernelLoader::reserve_workspace(Stream stream, const WorkspaceSize& size) {
   named([&] { workspaces_.reserve(stream, size); });
 }

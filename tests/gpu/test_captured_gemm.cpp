@@ -19,18 +19,26 @@ const Values kProblem{kM, kSide, kSide};
 
 using enum kiln::templates::GemmBody;
 const Gemm kPointers{mma, 64, 128, 64, 3, 32, 32, 8, 8};
+const Gemm kSlowPointers{mma, 16, 16, 32, 1, 16, 16, 8, 1};
 const Gemm kFast{tma, 64, 32, 128, 1, 64, 64, 8, 8};
 const Gemm kSlow{tma, 256, 176, 64, 1, 128, 64, 8, 8};
+
+Values values_of(const Gemm& config) {
+  const auto values = to_values(config);
+  return {values.begin(), values.end()};
+}
 
 Gemm in_parts(Gemm config) {
   config.parts = 2;
   return config;
 }
 
+const Gemm kParts = in_parts({tma, 64, 64, 128, 1, 64, 64, 8, 8});
+
 /// A GEMM that runs untuned with one config, and has another one that is far faster.
 KernelDefinition between(const Gemm& untuned, const Gemm& winner) {
   KernelDefinition kernel = templates::gemm_kernel<bfloat16>().definition();
-  const Values slow = to_values(untuned), fast = to_values(winner);
+  const Values slow = values_of(untuned), fast = values_of(winner);
   kernel.untuned_by_cost = {};
   kernel.default_for = [=](auto, const DeviceLimits&) { return slow; };
   kernel.configs = [=](auto, const DeviceLimits&) { return std::vector<Values>{slow, fast}; };
@@ -79,10 +87,10 @@ TEST_CASE("captured GEMMs with tensor maps and workspaces become the winner",
   };
   for (const Exchange& exchange :
        {Exchange{"maps for pointers", kPointers, kFast}, Exchange{"other maps", kSlow, kFast},
-        Exchange{"maps and a workspace for maps", kSlow,
-                 in_parts({tma, 64, 64, 128, 1, 64, 64, 8, 8})},
+        Exchange{"maps and a workspace for pointers", kSlowPointers, kParts},
+        Exchange{"other maps and a workspace", in_parts(kSlow), kParts},
         Exchange{"maps for maps and a workspace", in_parts(kSlow), kFast},
-        Exchange{"pointers for maps", kSlow, kPointers}}) {
+        Exchange{"pointers for maps and a workspace", in_parts(kSlow), kPointers}}) {
     INFO(exchange.what);
     const auto gemm = gpu.tuned(between(exchange.captured, exchange.winner));
     // Two launches: the second one's operands are elsewhere.
@@ -113,7 +121,7 @@ TEST_CASE("captured GEMMs with tensor maps and workspaces become the winner",
     run();
 
     gemm.tune(kProblem);
-    REQUIRE(gemm.config(kProblem) == to_values(exchange.winner));
+    REQUIRE(gemm.config(kProblem) == values_of(exchange.winner));
     const auto device = runtime::make_cuda_device(program.driver, 0);
     const auto seconds = [&] {
       return device->time(program.stream, [&] {
@@ -128,7 +136,7 @@ TEST_CASE("captured GEMMs with tensor maps and workspaces become the winner",
     const double after = seconds();
     std::printf("%s: a refreshed graph takes %.3f of the time before\n", exchange.what,
                 after / before);
-    CHECK(after < before);
+    CHECK(after < .8 * before);  // the winner takes half of it or less
     run();
     CHECK(gpu.refresh({graph.get(), exec.get()}).refreshed == 2);
     run();
@@ -145,7 +153,7 @@ TEST_CASE("a graph keeps the workspaces that its refreshed launches use", "[gpu]
   std::optional<runtime::CudaGraph> graph;
   std::optional<runtime::CudaGraphExec> exec;
   {
-    const auto gemm = gpu->tuned(between(kSlow, in_parts({tma, 64, 64, 128, 1, 64, 64, 8, 8})));
+    const auto gemm = gpu->tuned(between(in_parts(kSlow), kParts));
     operands.launch([&](auto... args) {
       Region production;
       production(gemm, program.stream, kProblem, args...);
@@ -159,8 +167,12 @@ TEST_CASE("a graph keeps the workspaces that its refreshed launches use", "[gpu]
     CHECK(gpu->refresh({graph->get(), exec->get()}).refreshed == 1);
   }
   const auto expected = operands.result();
+  CHECK(std::ranges::count(expected, 0) < static_cast<std::ptrdiff_t>(expected.size()));
   gpu.reset();
   graph.reset();
+  // Memory that was freed would be given to these, and its semaphores would not be 0.
+  std::vector<Array<float>> others;
+  for (int i = 0; i < 8; ++i) others.push_back(other.array(std::vector<float>(4 << 20, 1e30f)));
   operands.clear();
   for (int i = 0; i < 100; ++i) program.run(*exec);
   program.wait();

@@ -100,6 +100,8 @@ std::vector<std::string> ProgramGraphs::change(const InstantiatedGraph& graph,
     };
     if (!wanted.arguments) {
       set();
+    } else if (!launch.kernelParams) {
+      return "the program has changed the node's arguments";
     } else {
       try {
         wanted.arguments(launch.kernelParams, [&](void** args) {
@@ -107,6 +109,8 @@ std::vector<std::string> ProgramGraphs::change(const InstantiatedGraph& graph,
           launch.extra = nullptr;
           set();
         });
+      } catch (const DeviceLost&) {
+        throw;
       } catch (const Error& error) {
         return error.what();
       }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <functional>
 #include <list>
 #include <map>
@@ -113,10 +115,12 @@ class CapturingDevice final : public FakeDevice, private runtime::Graphs {
     }
     FakeDevice::launch(kernel, launch, stream, args);
   }
-  /// Its first bytes are the address, and all others are 0xab.
-  runtime::EncodedMap encode(const TensorMap&, void* address) const override {
+  /// The address, the size and the box of a map of one dimension; all other bytes are 0xab.
+  runtime::EncodedMap encode(const TensorMap& what, void* address) const override {
+    const std::int64_t shape[] = {static_cast<std::int64_t>(what.size[0]), what.box[0]};
     runtime::EncodedMap map;
     map.bytes.fill(std::byte{0xab});
+    std::memcpy(map.bytes.data() + sizeof address, shape, sizeof shape);
     move(map, address);
     return map;
   }

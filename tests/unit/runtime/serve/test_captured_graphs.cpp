@@ -1,9 +1,13 @@
 // What graphs keep of the kernels that they launch, and how stand-ins in them are exchanged.
 #include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <optional>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -121,17 +125,20 @@ struct Extras {
   std::set<std::int64_t> maps{}, workspace{};
 };
 
+/// doubling() with these. The problem is tuned as another one, of 64 elements.
 KernelDefinition with_extras(const Extras& extras) {
+  using Span = std::span<const std::int64_t>;
   KernelDefinition kernel = doubling();
+  kernel.bucket = [](Span) { return ProblemValues{64}; };
   kernel.maps = {{.argument = 1,
                   .map =
-                      [](std::span<const std::int64_t> config, std::span<const std::int64_t> p) {
+                      [](Span config, Span p) {
                         return TensorMap::tiled<float>(
                             {.size = {p[0]}, .box = {static_cast<int>(4 * config[0])}});
                       },
                   .only_if = [maps = extras.maps](auto c) { return maps.contains(c[0]); }}};
   kernel.workspace = {
-      .size = [](auto c, auto,
+      .size = [](Span c, Span,
                  const DeviceLimits&) { return WorkspaceSize{static_cast<std::size_t>(c[0]), 3}; },
       .only_if = [some = extras.workspace](auto c) { return some.contains(c[0]); }};
   return kernel;
@@ -153,9 +160,13 @@ std::function<void(Capturer&)> takes(const Extras& extras) {
     for (const int a : {2, 8})
       process.of(a).run = [=, entry = "k<" + std::to_string(a) + ", 0>"](void** args) {
         const auto* const x = static_cast<const std::byte*>(args[1]);
-        if (has(extras.maps, entry))
-          CHECK(std::all_of(x + sizeof(void*), x + sizeof(runtime::EncodedMap),
-                            [](std::byte b) { return b == std::byte{0xab}; }));
+        if (has(extras.maps, entry)) {
+          std::int64_t shape[2];
+          std::memcpy(shape, x + sizeof(void*), sizeof shape);
+          CHECK(shape[0] == *static_cast<int*>(args[2]));
+          CHECK(shape[1] == 4 * a);
+          CHECK(x[sizeof(runtime::EncodedMap) - 1] == std::byte{0xab});
+        }
         if (has(extras.workspace, entry)) {
           const auto& workspace = *static_cast<const Workspace*>(args[3]);
           REQUIRE(workspace.scratch);
@@ -268,27 +279,78 @@ TEST_CASE("captured launches with tensor maps and workspaces are exchanged",
   CHECK(r.process.device->live_allocations == 0);
 }
 
-TEST_CASE("nodes of one stream share a workspace, executable graphs do not",
+namespace {
+
+void* scratch_of(const CapturingDevice::Exec& exec, std::size_t node) {
+  Workspace found;
+  std::memcpy(&found, exec.nodes.at(node).second.arguments.at(3).data(), sizeof found);
+  return found.scratch;
+}
+
+}  // namespace
+
+TEST_CASE("refreshed launches take the workspace of the stream that they were captured on",
           "[runtime][captures][workspace]") {
   const Extras extras{.workspace = {8}};
   Refreshable r(with_extras(extras), takes(extras));
+  const Stream elsewhere{reinterpret_cast<void*>(0x6000)};
+  r.process.graphs->begin(elsewhere);
+  launch(*r.handle, r.b, elsewhere);
+  const auto other = r.process.graphs->end(elsewhere);
+  auto of_other = CapturingDevice::instantiate(*other);
   r.handle->prepare({kCaptured});
   const int before = r.process.device->live_allocations;
   CHECK(r.refresh().refreshed == 2);
-  CHECK(r.process.device->live_allocations == before + 1);
   CHECK(r.refresh().refreshed == 2);
   CHECK(r.process.device->live_allocations == before + 1);
-  CHECK(r.run().size() == 2);
-  const auto workspace_of = [](CapturingDevice::Exec& exec, std::size_t i) {
-    Workspace found;
-    std::memcpy(&found, exec.nodes.at(i).second.arguments.at(3).data(), sizeof found);
-    return found.scratch;
-  };
-  auto other = CapturingDevice::instantiate(*r.graph);
-  CHECK(r.runtime->refresh({r.graph.get(), &other}).refreshed == 2);
+  CHECK(scratch_of(r.exec, 0) == scratch_of(r.exec, 1));
+  CHECK(r.runtime->refresh({other.get(), &of_other}).refreshed == 1);
   CHECK(r.process.device->live_allocations == before + 2);
-  CHECK(workspace_of(r.exec, 0) == workspace_of(r.exec, 1));
-  CHECK(workspace_of(r.exec, 0) != workspace_of(other, 0));
+  CHECK(scratch_of(of_other, 0) != scratch_of(r.exec, 0));
+  // What the stream's own launches take.
+  r.handle->at({kCaptured}).reserve_workspace(kStream);
+  CHECK(r.process.device->live_allocations == before + 2);
+  r.handle->release_workspace(kStream);
+  CHECK(r.process.device->live_allocations == before + 2);  // the graph still launches with it
+  CHECK(r.run().size() == 2);
+
+  SECTION("the program's own") {
+    alignas(256) std::array<std::byte, 1024> memory;
+    r.handle->use_workspace(kStream, memory.data(), {8, 3});
+    CHECK(r.refresh().refreshed == 2);
+    CHECK(scratch_of(r.exec, 1) > memory.data());
+    CHECK(scratch_of(r.exec, 1) < memory.data() + memory.size());
+    CHECK(r.run().size() == 2);
+    r.handle->use_workspace(kStream, memory.data(), {4, 3});
+    const RefreshResult small = r.refresh();
+    REQUIRE(small.kept.size() == 2);
+    CHECK_THAT(small.kept[0].why, Catch::Contains("the launch needs 8 bytes"));
+    CHECK(r.process.device->live_allocations == before + 2);
+  }
+}
+
+TEST_CASE("a function of the kernel that throws keeps its own launches alone",
+          "[runtime][captures][workspace]") {
+  const bool derived = GENERATE(false, true);
+  const Extras extras{.workspace = {8}};
+  KernelDefinition kernel = with_extras(extras);
+  kernel.workspace.size = [=, size = kernel.workspace.size](auto c, auto p, const auto& limits) {
+    if (p[0] == 61 && derived) throw std::out_of_range("no such size");
+    if (p[0] == 61) throw 7;
+    return size(c, p, limits);
+  };
+  Refreshable r(kernel, takes(extras));
+  r.process.graphs->begin(kStream);
+  (*r.handle)(kStream, Values{61}, r.b.y.data(), static_cast<const float*>(r.b.x.data()), 61);
+  launch(*r.handle, r.b, kStream);
+  r.graph = r.process.graphs->end(kStream);
+  r.exec = CapturingDevice::instantiate(*r.graph);
+  r.handle->prepare({kCaptured});
+  const RefreshResult result = r.refresh();
+  CHECK(result.refreshed == 1);
+  REQUIRE(result.kept.size() == 1);
+  CHECK_THAT(result.kept[0].why, Catch::Contains(derived ? "no such size" : "std::exception"));
+  CHECK(result.kept[0].node == &r.graph->nodes.front());
 }
 
 TEST_CASE("launches in a graph that is gone are not counted", "[runtime][captures]") {
