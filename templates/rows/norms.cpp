@@ -214,6 +214,7 @@ RowKernel<HiddenRows> rmsnorm_residual_base() {
   kernel.flops = row_flops<HiddenRows>(5);
   kernel.bytes = row_bytes<HiddenRows>(4, 1, sizeof(T));
   kernel.cost = row_costs<HiddenRows>(kOfResidual, sizeof(T));
+  kernel.default_for = row_default<sizeof(T), HiddenRows, kUse>;
   return kernel;
 }
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "kiln/paths.hpp"
-#include "templates/rows/row_space.hpp"
+#include "templates/rows/untuned_rows.hpp"
 
 namespace kiln::templates {
 

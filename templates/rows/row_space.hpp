@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <limits>
-#include <optional>
 #include <string>
 
 #include "templates/kernels.hpp"
@@ -24,7 +23,8 @@ struct RowUse {
   int beside = 0;     // arrays beside them
   bool ahead = true;  // the next row is kept, too, where blocks walk
   bool online = false;
-  int function = 0;  // registers of what is computed of each element
+  int function = 0;   // registers of what is computed of each element
+  bool once = false;  // nothing is written of each element, so one pass suffices, kept or not
 };
 
 /// Registers of a thread, as NVRTC needs them to spill none.
@@ -48,47 +48,6 @@ constexpr RowConfig row_usual() {
                   .persistent = false};
   if (row_registers(use, usual, bytes) > 64) usual.resident = 512;
   return usual;
-}
-
-/// For rows that the usual config keeps: a config whose blocks are all resident at once, if some of
-/// the usual config's come in a second round. A thread keeps no more than it needs then.
-template <int bytes, RowUse use>
-std::optional<RowConfig> row_at_once(int rows, int width, const DeviceLimits& d) {
-  constexpr RowConfig kUsual = row_usual<bytes, use>();
-  RowConfig c = kUsual;
-  c.resident = 2048;
-  while (c.kept > 1 && width <= c.kept / 2 * c.step()) c.kept /= 2;
-  const auto resident = [&](const RowConfig& of) {
-    return d.usable_multiprocessors() * (of.resident / of.block);
-  };
-  if (rows <= resident(kUsual) || rows > resident(c) ||
-      c.resident > d.max_threads_per_multiprocessor ||
-      row_registers(use, c, bytes) > 65536 / c.resident)
-    return std::nullopt;
-  return c;
-}
-
-/// Kernel::default_for: of rows that the usual config would read twice, the fewest threads that
-/// keep them, of a cluster if the kernel may have one.
-template <int bytes, class Problem, RowUse use, bool clusters = false>
-std::optional<RowConfig> row_default(const Problem& p, const DeviceLimits& d) {
-  constexpr RowConfig kUsual = row_usual<bytes, use>();
-  constexpr int kShapes[][2]{{512, 4}, {512, 8}, {256, 8}};  // threads of a block, accesses
-  if (d.on_host()) return std::nullopt;
-  if (p.width() <= kUsual.kept * kUsual.step())
-    return row_at_once<bytes, use>(p.rows, p.width(), d);
-  for (int cluster = 1; cluster <= (clusters ? d.max_cluster_blocks : 1) && cluster <= 8;
-       cluster *= 2)
-    for (const auto& [block, kept] : kShapes) {
-      RowConfig c = kUsual;
-      c.block = block;
-      c.kept = kept;
-      c.cluster = cluster;
-      if (cluster > 1 && block != 256) continue;
-      c.resident = row_registers(use, c, bytes) <= 64 ? 1024 : 512;
-      if (row_registers(use, c, bytes) <= 128 && p.width() <= kept * c.step()) return c;
-    }
-  return std::nullopt;
 }
 
 template <int bytes, class Problem, RowUse use>

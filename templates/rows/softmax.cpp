@@ -118,6 +118,8 @@ RowKernel<LogitRows> cross_entropy_base() {
   // Of ignored rows there are few.
   kernel.bytes = [](const LogitRows& p) { return (1.0 * p.columns * sizeof(T) + 8) * p.rows; };
   kernel.cost = row_costs<LogitRows>(kOfCrossEntropy, sizeof(T));
+  kernel.default_for =
+      row_default<sizeof(T), LogitRows, RowUse{.ahead = false, .online = true, .once = true}, true>;
   return kernel;
 }
 

@@ -35,8 +35,8 @@ Gemm in_parts(Gemm config) {
 
 const Gemm kParts = in_parts({tma, 64, 64, 128, 1, 64, 64, 8, 8});
 
-/// A GEMM that runs untuned with one config, and has another one that is far faster where caches are
-/// cold.
+/// A GEMM that runs untuned with one config, and has another one that is far faster with cold
+/// caches.
 KernelDefinition between(const Gemm& untuned, const Gemm& winner) {
   KernelDefinition kernel = templates::gemm_kernel<bfloat16>().definition();
   const Values slow = values_of(untuned), fast = values_of(winner);
@@ -137,8 +137,8 @@ TEST_CASE("captured GEMMs with tensor maps and workspaces become the winner",
     const double after = seconds();
     std::printf("%s: a refreshed graph takes %.3f of the time before\n", exchange.what,
                 after / before);
-    // It launches something else now. The winner was chosen with cold caches; those of the graph are
-    // warm.
+    // It launches something else now: the winner was chosen with cold caches, which the graph's
+    // are not.
     CHECK((after < .8 * before || after > 1.2 * before));
     run();
     CHECK(gpu.refresh({graph.get(), exec.get()}).refreshed == 2);
