@@ -209,6 +209,7 @@ void Posterior::restart() {
 }
 
 void Posterior::condition(std::span<const SurrogateSite> sites) {
+  complete();
   std::size_t same = 0;
   while (same < std::min(sites.size(), sites_.size()) && sites[same] == sites_[same]) ++same;
   keep_rows(same);
@@ -218,21 +219,11 @@ void Posterior::condition(std::span<const SurrogateSite> sites) {
 void Posterior::add_candidate(const SurrogateSite& candidate) {
   for (std::size_t d = 0; d < levels_.size(); ++d) levels_[d].push_back(candidate.levels[d]);
   trends_.push_back(candidate.trend);
-  const std::size_t n = sites_.size();
-  std::vector<double> column(n);
-  for (std::size_t i = 0; i < n; ++i) column[i] = covariance_(candidate, sites_[i]);
-  double variance = covariance_(candidate, candidate);
-  for (std::size_t p = 0; p < n; ++p) {
-    column[p] /= factor_[p][0];
-    for (std::size_t j = p + 1; j < n; ++j) column[j] -= column[p] * factor_[p][j - p];
-    variance -= column[p] * column[p];
-    rows_[p].push_back(static_cast<float>(column[p]));
-  }
-  variance_.push_back(static_cast<float>(variance));
+  variance_.push_back(static_cast<float>(covariance_(candidate, candidate)));
 }
 
 void Posterior::add_row(const SurrogateSite& site) {
-  const std::size_t n = sites_.size(), count = candidates();
+  const std::size_t n = sites_.size();
   std::vector<double> column(n);
   for (std::size_t i = 0; i < n; ++i) column[i] = covariance_(site, sites_[i]);
   double pivot = covariance_(site, site) + covariance_.noise();
@@ -246,24 +237,35 @@ void Posterior::add_row(const SurrogateSite& site) {
   for (std::size_t p = 0; p < n; ++p) factor_[p].push_back(column[p]);
   factor_.push_back({pivot});
   sites_.push_back(site);
+  rows_.emplace_back();
+  extend_row(n);
+}
 
-  std::vector<float> row(count, 1.0F);
+void Posterior::complete() {
+  if (rows_.empty() || rows_[0].size() == candidates()) return;
+  for (std::size_t p = 0; p < rows_.size(); ++p) extend_row(p);
+}
+
+void Posterior::extend_row(std::size_t p) {
+  const std::size_t first = rows_[p].size();
+  std::vector<float> row(candidates() - first, 1.0F);
   for (std::size_t d = 0; d < levels_.size(); ++d) {
-    const float* alike = covariance_.row(d, site.levels[d]).data();
-    const std::uint8_t* level = levels_[d].data();
-    for (std::size_t c = 0; c < count; ++c) row[c] *= alike[level[c]];
+    const float* alike = covariance_.row(d, sites_[p].levels[d]).data();
+    const std::uint8_t* level = levels_[d].data() + first;
+    for (std::size_t c = 0; c < row.size(); ++c) row[c] *= alike[level[c]];
   }
-  if (const auto slope = static_cast<float>(covariance_.trend_weight()) * site.trend; slope != 0)
-    for (std::size_t c = 0; c < count; ++c) row[c] += slope * trends_[c];
-  std::vector<double> less(n);
-  for (std::size_t p = 0; p < n; ++p) less[p] = -column[p];
-  add_rows(less, 0, row);
-  const auto inverse = static_cast<float>(1 / pivot);
-  for (std::size_t c = 0; c < count; ++c) {
+  const auto slope = static_cast<float>(covariance_.trend_weight()) * sites_[p].trend;
+  if (slope != 0)
+    for (std::size_t c = 0; c < row.size(); ++c) row[c] += slope * trends_[first + c];
+  std::vector<double> less(p);
+  for (std::size_t q = 0; q < p; ++q) less[q] = -factor_[q][p - q];
+  add_rows(less, first, row);
+  const auto inverse = static_cast<float>(1 / factor_[p][0]);
+  for (std::size_t c = 0; c < row.size(); ++c) {
     row[c] *= inverse;
-    variance_[c] -= row[c] * row[c];
+    variance_[first + c] -= row[c] * row[c];
   }
-  rows_.push_back(std::move(row));
+  rows_[p].insert(rows_[p].end(), row.begin(), row.end());
 }
 
 void Posterior::add_rows(std::span<const double> by, std::size_t first,
@@ -306,6 +308,7 @@ double Posterior::squares(std::span<const double> values) const {
 
 void Posterior::predict(std::span<const double> values, std::size_t first,
                         std::vector<float>& mean) {
+  complete();
   const std::size_t n = values.size();
   std::vector<double> z(values.begin(), values.end());
   double squares = 0;

@@ -109,6 +109,9 @@ class Posterior {
 
  private:
   void add_row(const SurrogateSite& site);
+  /// Extends all rows to the candidates that were added since, many at a time.
+  void complete();
+  void extend_row(std::size_t row);
   /// To `sum`, which is for the candidates from `first` on, the first rows times `by`.
   void add_rows(std::span<const double> by, std::size_t first, std::span<float> sum) const;
   void keep_rows(std::size_t rows);
