@@ -12,6 +12,9 @@ namespace {
 constexpr std::size_t kLevels = 96;
 /// One pseudo-observation of variance 1: keeps the scale sane while there are few values.
 constexpr double kScalePrior = 1;
+/// Means of the priors. Parameters without an order are switches for the most part, and few of them
+/// change the time by much.
+constexpr double kLength = 0.7, kUnorderedLength = 4;
 constexpr double kStep = 0.5;
 constexpr double kLeastPivot = 1e-9;
 constexpr float kLeastVariance = 1e-7F;
@@ -49,7 +52,8 @@ Covariance::Covariance(const SearchSpace& space, bool trend) {
     }
     axis.table.resize(levels * levels);
     if (levels < 2) continue;
-    hypers_.push_back({Hyper::length, d, std::log(0.7), std::log(0.7), 0.8});
+    const double length = std::log(axis.ordered ? kLength : kUnorderedLength);
+    hypers_.push_back({Hyper::length, d, length, length, 0.8});
     if (!axis.ordered) continue;
     hypers_.push_back({Hyper::weight, d, 1, 1, 1.5});
     if (std::count(axis.odd.begin(), axis.odd.end(), axis.odd[0]) !=
@@ -205,6 +209,7 @@ void Posterior::restart() {
 }
 
 void Posterior::condition(std::span<const SurrogateSite> sites) {
+  complete();
   std::size_t same = 0;
   while (same < std::min(sites.size(), sites_.size()) && sites[same] == sites_[same]) ++same;
   keep_rows(same);
@@ -214,21 +219,11 @@ void Posterior::condition(std::span<const SurrogateSite> sites) {
 void Posterior::add_candidate(const SurrogateSite& candidate) {
   for (std::size_t d = 0; d < levels_.size(); ++d) levels_[d].push_back(candidate.levels[d]);
   trends_.push_back(candidate.trend);
-  const std::size_t n = sites_.size();
-  std::vector<double> column(n);
-  for (std::size_t i = 0; i < n; ++i) column[i] = covariance_(candidate, sites_[i]);
-  double variance = covariance_(candidate, candidate);
-  for (std::size_t p = 0; p < n; ++p) {
-    column[p] /= factor_[p][0];
-    for (std::size_t j = p + 1; j < n; ++j) column[j] -= column[p] * factor_[p][j - p];
-    variance -= column[p] * column[p];
-    rows_[p].push_back(static_cast<float>(column[p]));
-  }
-  variance_.push_back(static_cast<float>(variance));
+  variance_.push_back(static_cast<float>(covariance_(candidate, candidate)));
 }
 
 void Posterior::add_row(const SurrogateSite& site) {
-  const std::size_t n = sites_.size(), count = candidates();
+  const std::size_t n = sites_.size();
   std::vector<double> column(n);
   for (std::size_t i = 0; i < n; ++i) column[i] = covariance_(site, sites_[i]);
   double pivot = covariance_(site, site) + covariance_.noise();
@@ -242,26 +237,52 @@ void Posterior::add_row(const SurrogateSite& site) {
   for (std::size_t p = 0; p < n; ++p) factor_[p].push_back(column[p]);
   factor_.push_back({pivot});
   sites_.push_back(site);
+  rows_.emplace_back();
+  extend_row(n);
+}
 
-  std::vector<float> row(count, 1.0F);
+void Posterior::complete() {
+  if (rows_.empty() || rows_[0].size() == candidates()) return;
+  for (std::size_t p = 0; p < rows_.size(); ++p) extend_row(p);
+}
+
+void Posterior::extend_row(std::size_t p) {
+  const std::size_t first = rows_[p].size();
+  std::vector<float> row(candidates() - first, 1.0F);
   for (std::size_t d = 0; d < levels_.size(); ++d) {
-    const float* alike = covariance_.row(d, site.levels[d]).data();
-    const std::uint8_t* level = levels_[d].data();
-    for (std::size_t c = 0; c < count; ++c) row[c] *= alike[level[c]];
+    const float* alike = covariance_.row(d, sites_[p].levels[d]).data();
+    const std::uint8_t* level = levels_[d].data() + first;
+    for (std::size_t c = 0; c < row.size(); ++c) row[c] *= alike[level[c]];
   }
-  if (const auto slope = static_cast<float>(covariance_.trend_weight()) * site.trend; slope != 0)
-    for (std::size_t c = 0; c < count; ++c) row[c] += slope * trends_[c];
-  for (std::size_t p = 0; p < n; ++p) {
-    const auto by = static_cast<float>(column[p]);
-    const float* above = rows_[p].data();
-    for (std::size_t c = 0; c < count; ++c) row[c] -= by * above[c];
-  }
-  const auto inverse = static_cast<float>(1 / pivot);
-  for (std::size_t c = 0; c < count; ++c) {
+  const auto slope = static_cast<float>(covariance_.trend_weight()) * sites_[p].trend;
+  if (slope != 0)
+    for (std::size_t c = 0; c < row.size(); ++c) row[c] += slope * trends_[first + c];
+  std::vector<double> less(p);
+  for (std::size_t q = 0; q < p; ++q) less[q] = -factor_[q][p - q];
+  add_rows(less, first, row);
+  const auto inverse = static_cast<float>(1 / factor_[p][0]);
+  for (std::size_t c = 0; c < row.size(); ++c) {
     row[c] *= inverse;
-    variance_[c] -= row[c] * row[c];
+    variance_[first + c] -= row[c] * row[c];
   }
-  rows_.push_back(std::move(row));
+  rows_[p].insert(rows_[p].end(), row.begin(), row.end());
+}
+
+void Posterior::add_rows(std::span<const double> by, std::size_t first,
+                         std::span<float> sum) const {
+  // Four at a time: most of the time goes into reading and writing `sum`.
+  std::size_t p = 0;
+  for (; p + 4 <= by.size(); p += 4) {
+    const auto by0 = static_cast<float>(by[p]), by1 = static_cast<float>(by[p + 1]),
+               by2 = static_cast<float>(by[p + 2]), by3 = static_cast<float>(by[p + 3]);
+    const float *row0 = rows_[p].data() + first, *row1 = rows_[p + 1].data() + first,
+                *row2 = rows_[p + 2].data() + first, *row3 = rows_[p + 3].data() + first;
+    for (std::size_t c = 0; c < sum.size(); ++c)
+      sum[c] += (by0 * row0[c] + by1 * row1[c]) + (by2 * row2[c] + by3 * row3[c]);
+  }
+  for (; p < by.size(); ++p)
+    for (std::size_t c = 0; c < sum.size(); ++c)
+      sum[c] += static_cast<float>(by[p]) * rows_[p][first + c];
 }
 
 void Posterior::keep_rows(std::size_t rows) {
@@ -285,22 +306,23 @@ double Posterior::squares(std::span<const double> values) const {
   return sum;
 }
 
-void Posterior::predict(std::span<const double> values, std::vector<float>& mean) {
+void Posterior::predict(std::span<const double> values, std::size_t first,
+                        std::vector<float>& mean) {
+  complete();
   const std::size_t n = values.size();
   std::vector<double> z(values.begin(), values.end());
   double squares = 0;
-  mean.assign(candidates(), 0.0F);
+  mean.assign(candidates() - first, 0.0F);
   for (std::size_t p = 0; p < n; ++p) {
     const double* along = factor_[p].data();
     z[p] /= along[0];
     for (std::size_t j = p + 1; j < n; ++j) z[j] -= z[p] * along[j - p];
     squares += z[p] * z[p];
-    const auto by = static_cast<float>(z[p]);
-    const float* row = rows_[p].data();
-    for (std::size_t c = 0; c < mean.size(); ++c) mean[c] += by * row[c];
   }
+  add_rows(z, first, mean);
   scale_ = (squares + kScalePrior) / (static_cast<double>(n) + kScalePrior);
-  for (float& v : variance_) v = std::max(v, kLeastVariance);
+  for (std::size_t c = first; c < candidates(); ++c)
+    variance_[c] = std::max(variance_[c], kLeastVariance);
 }
 
 bool Surrogate::fit(std::span<const SurrogateSite> sites, std::span<const double> values,

@@ -97,9 +97,9 @@ class Posterior {
   void add_candidate(const SurrogateSite& candidate);
   /// Conditions on these sites. Cheap if they begin like the last ones.
   void condition(std::span<const SurrogateSite> sites);
-  /// Expected value at each candidate, given those of the first `values.size()` sites; the sites
-  /// after them are pending: only that they will be known is taken into account.
-  void predict(std::span<const double> values, std::vector<float>& mean);
+  /// Expected value at each candidate from `first` on, given those of the first `values.size()`
+  /// sites; the sites after them are pending: only that they will be known is taken into account.
+  void predict(std::span<const double> values, std::size_t first, std::vector<float>& mean);
   /// The squares of the values of the first sites, as far as they do not follow from each other.
   double squares(std::span<const double> values) const;
   /// The variance of a candidate's value, in the scale of the last prediction's `values`.
@@ -109,6 +109,11 @@ class Posterior {
 
  private:
   void add_row(const SurrogateSite& site);
+  /// Extends all rows to the candidates that were added since, many at a time.
+  void complete();
+  void extend_row(std::size_t row);
+  /// To `sum`, which is for the candidates from `first` on, the first rows times `by`.
+  void add_rows(std::span<const double> by, std::size_t first, std::span<float> sum) const;
   void keep_rows(std::size_t rows);
   std::size_t candidates() const noexcept { return variance_.size(); }
 

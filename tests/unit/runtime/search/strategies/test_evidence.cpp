@@ -102,7 +102,7 @@ TEST_CASE("among similar problems one that is unlike the others does no harm",
   std::vector<Evidence> evidence{record_of(space, 0, 120, 1), record_of(space, 1, 120, 2),
                                  record_of(space, 2, 120, 3)};
   for (Evidence::Result& r : evidence[0].results) r.seconds = 1 / r.seconds;
-  CHECK(mean_best(space, evidence, 20) < 0.9 * mean_best(space, {}, 20));
+  CHECK(mean_best(space, evidence, 10) < 0.9 * mean_best(space, {}, 10));
 }
 
 TEST_CASE("evidence may be empty, foreign, or all failures", "[runtime][search][evidence]") {

@@ -90,6 +90,23 @@ TEST_CASE("model: the optimum of a smooth space in few evaluations", "[search]")
   CHECK(mean_best(space, tiled_time, 80, 16) < 1.1);
 }
 
+TEST_CASE("model: switches that hardly matter, in a space too large to list", "[search]") {
+  DynamicSpace dynamic = tiled();
+  for (const char* name : {"u", "v", "w", "x", "y", "z"})
+    dynamic.parameter(name, {0, 1}, 0, FieldKind::boolean);
+  for (const char* name : {"k", "l"}) dynamic.parameter(name, {1, 2, 4, 8}, 1);
+  const SearchSpace space(dynamic, kProblem, kLimits);
+  REQUIRE(space.enumerate().empty());
+  const Time time = [](auto c) {
+    double log_time = std::log(tiled_time(c));
+    for (std::size_t i = 6; i < 12; ++i) log_time += 0.002 * static_cast<double>(c[i]);
+    for (std::size_t i = 12; i < 14; ++i) log_time += 0.1 * static_cast<double>(c[i] != 2);
+    return std::exp(log_time);
+  };
+  CHECK(mean_best(space, time, 25) < 1.4);
+  CHECK(mean_best(space, time, 50) < 1.2);
+}
+
 TEST_CASE("model: a little noise does not mislead it", "[search]") {
   const DynamicSpace dynamic = tiled();
   const SearchSpace space(dynamic, kProblem, kLimits);
