@@ -27,7 +27,7 @@ struct OngoingCapture {
 
 /// A node that is to launch another kernel.
 struct NodeChange {
-  /// Calls `use` with what the new kernel takes, for what the node's takes.
+  /// Calls `use` with the arguments of the new kernel, made from those of the captured one.
   using Arguments =
       std::function<void(void* const* captured, const std::function<void(void** args)>& use)>;
 

@@ -70,9 +70,9 @@ class Workspaces {
   /// The same for several launches. `alone`: no other turn of this order that is alone begins
   /// before this one ends.
   Turn turn(Stream stream, const WorkspaceSize& size, bool alone);
-  /// A workspace for what a graph will launch that was captured in this order, and who keeps it:
-  /// nobody, where the program has supplied it. Grows as `of` does, but nothing is put on a stream:
-  /// semaphores are 0 when this returns. @throws as `of`
+  /// A workspace for the launches of a graph that was captured in this order, and the owner of its
+  /// memory, which is null where the program has supplied that. The workspace grows as in `of`, but
+  /// this puts nothing on a stream: the semaphores are 0 when it returns. @throws as `of`
   std::pair<Workspace, std::shared_ptr<const DeviceMemory>> for_graph(const StreamOrder& order,
                                                                       const WorkspaceSize& size);
   /// As Bound::reserve_workspace.

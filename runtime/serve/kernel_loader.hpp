@@ -75,7 +75,7 @@ class KernelLoader final : private PinSource {
                                  std::span<const std::int64_t> problem) const;
   /// Of this handle's workspaces, for the launches of one call. @throws as Workspaces::turn
   Workspaces::Turn turn(Stream stream, const WorkspaceSize& size);
-  /// Likewise for what a graph launches. @throws as Workspaces::for_graph
+  /// The same for the launches of a graph. @throws as Workspaces::for_graph
   std::pair<Workspace, std::shared_ptr<const void>> graph_workspace(const StreamOrder& order,
                                                                     const WorkspaceSize& size);
   /// As Bound::reserve_workspace.

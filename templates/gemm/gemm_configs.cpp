@@ -194,9 +194,9 @@ class TmaConfigs {
   }
 
   void in_each_order(Gemm c, double tiles) {
-    // The order of tiles matters where there are several waves of them. Groups of one, and groups of
-    // columns (along_n), gained 1.5 % at most and .6 % on average over five such shapes on an H200,
-    // each with all tiles of 128 x 160 and more: too little for 2.7 times the configs.
+    // The order of tiles matters where there are several waves of them. Groups of one, and groups
+    // of columns (along_n), gained 1.5 % at most and .6 % on average over five such shapes on an
+    // H200, each with all tiles of 128 x 160 and more: too little for 2.7 times the configs.
     for (const int group : {4, 8, 16}) {
       if (tiles <= 2 * d_.multiprocessors && group != Gemm::kGroup) continue;
       c.group_m = group;

@@ -2,14 +2,16 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 
 #include "templates/rows/row_space.hpp"
 
 namespace kiln::templates {
 
-/// Found on an H200, where all configs of six kernels were timed for 15 or 18 problems each
-/// (tests/recorded, test_untuned_picks.cpp).
+/// The untuned config for a number of rows of a width. Its numbers come from an H200, where all
+/// configs of six kernels were timed for 15 or 18 problems each (tests/recorded,
+/// test_untuned_picks.cpp).
 template <int bytes, RowUse use>
 class UntunedRows {
  public:
@@ -21,36 +23,36 @@ class UntunedRows {
 
   RowConfig config(bool clusters) const {
     const bool whole_clusters = clusters && d_.max_cluster_blocks >= kCluster;
+    // Of many short rows that are only read, each has a warp, which needs no barrier.
     if (use.once && rows_ > 8 * d_.usable_multiprocessors() && accesses_ <= 256)
       return with(128, least(32), 1, 4);
-    // A few long rows have more multiprocessors than one each.
+    // For each of a few long rows there is more than one multiprocessor.
     if (whole_clusters && few_ && accesses_ > kOfBlock &&
         (!use.once || kCluster * rows_ <= 4 * d_.usable_multiprocessors()))
       if (const RowConfig c = cluster(128, 256); c.kept <= kMostKept) return c;
+    // Of many long rows that are only read, small blocks are fastest, kept or not.
     if (use.once && !few_ && accesses_ > 512) return with(128, 4, 1, 1, 1024);
+    // Otherwise a block keeps its row, or a cluster does.
     const RowConfig c = block();
     if (c.kept <= kMostKept && c.resident >= 1024) return c;
     if (whole_clusters && !use.once && accesses_ > 2 * kMostKept * c.block)
       if (const RowConfig of_cluster = cluster(256, 256); of_cluster.kept <= kMostKept)
         return of_cluster;
-    RowConfig reads_again = with(c.block, use.once ? 4 : kMostKept);
-    if (reads_again.resident < 1024) reads_again = with(c.block, 4);
-    while (reads_again.resident < reads_again.block)  // none would have registers
-      reads_again = with(reads_again.block / 2, 4);
-    return reads_again;
+    // What it cannot keep it reads again.
+    RowConfig again = with(c.block, use.once ? 4 : kMostKept);
+    if (again.resident < 1024) again = with(c.block, 4);
+    while (again.resident < again.block) again = with(again.block / 2, 4);  // too few registers
+    return again;
   }
 
  private:
   static constexpr int kVector = 16 / bytes, kMostKept = 8, kCluster = 8;
   static constexpr int kOfBlock = 2048;  ///< accesses: a cluster must have more
 
-  static constexpr int power_of_two(int at_least) {
-    int power = 1;
-    while (power < at_least) power *= 2;
-    return power;
+  /// Accesses of each of so many threads, or threads with so many accesses each: a power of two.
+  int least(int threads) const {
+    return static_cast<int>(std::bit_ceil(static_cast<unsigned>((accesses_ - 1) / threads + 1)));
   }
-  /// Of a thread, where so many read a row.
-  int least(int threads) const { return power_of_two((accesses_ + threads - 1) / threads); }
 
   /// The fewest threads that keep four accesses each; where multiprocessors would be idle anyway,
   /// more threads that wait for fewer.

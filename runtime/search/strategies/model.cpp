@@ -5,11 +5,11 @@
 // Global Optimization of Expensive Black-Box Functions, J. Global Optimization 13, 1998.
 //
 // It pays off above all in the first fifty evaluations: strategies that climb or breed pay for
-// every step with a measurement, a model only where it is uncertain. On 32 made spaces, three things
-// are each worth .007 to .01 of the mean fraction of the optimum after 25 evaluations and .002 to .003
-// after 100: to expect the slowest time where nothing is known, to take it that parameters without an
-// order matter little, and to walk from the best of the pool. The size of the design (5 to 12), the
-// other priors and how the slow times are scaled matter less than that.
+// every step with a measurement, a model only where it is uncertain. On 32 made spaces, three
+// things are each worth .007 to .01 of the mean fraction of the optimum after 25 evaluations and
+// .002 to .003 after 100: the slowest time is expected where nothing is known, parameters without
+// an order are assumed to matter little, and the search walks from the best of the pool. The size
+// of the design (5 to 12), the other priors and how slow times are scaled matter less than that.
 //
 // With evidence of other problems or devices there is no design: an expectation that comes from
 // them (model_evidence.hpp) is the process's mean from the first proposal on.
@@ -353,8 +353,9 @@ class Model final : public Strategy {
     return best;
   }
 
-  /// To the logarithm of the expected improvement of log(seconds), for each of the pool from `first`
-  /// on, what one hypothesis adds. Where there is nothing to improve on, the fastest is the best.
+  /// To the logarithm of the expected improvement of log(seconds), for each of the pool from
+  /// `first` on, what one hypothesis adds. Where there is nothing to improve on, the fastest is the
+  /// best.
   void add_merits(const Standard& standard, std::size_t first, std::span<double> merits) {
     const double weight = earlier_.empty() ? 1 : earlier_.hypotheses()[standard.hypothesis].weight;
     if (weight < kLeastWeight) return;
