@@ -80,8 +80,9 @@ struct TuneOptions {
   /// `max_seconds` cuts off before that, once another one has ended, is left untried
   /// (`Candidate::cut_seconds`). Callables, and kernels without a worker (Isolation), run in this
   /// process, where nothing ends them. One that takes longer is reported while it runs: in the log,
-  /// in `progress`, in the metrics. Where the limit is given, here or by the variable, it is `hung`
-  /// from then on, even if it ends, and on record at once, so that no later process tries it.
+  /// in `progress`, in the metrics. A callable, where the limit is given, here or by the variable,
+  /// is `hung` from then on, even if it returns, and on record at once, so that no later process
+  /// calls it.
   double candidate_seconds = 0;
   bool cold_cache = true;  ///< no launch finds its data in the device's last-level cache
   /// Timed launches overlap where they are described as programmatic (Launch::programmatic): for

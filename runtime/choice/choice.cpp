@@ -25,7 +25,7 @@ TunedChoiceCore::TunedChoiceCore(const Runtime& runtime, ChoiceDescription choic
                                        engine_->options().deterministic.value_or(false))),
       workspaces_(engine_->device(),
                   [this](const WorkspaceSize& size) {
-                    engine_->note_allocation(engine_->wanted().instance(choice_), size);
+                    engine_->note_allocation("choice " + choice_.name, size);
                   }),
       tuner_(*engine_, choice_, contenders_, switches_, tuning_options(nullptr).ranks),
       unprepared_(engine_->workshop().telemetry().counters, choice_.name),

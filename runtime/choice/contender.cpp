@@ -133,6 +133,11 @@ class TemplateCall final : public ChoiceCall {
     });
     prepare();  // again: it may have left before
   }
+  void reserve(Stream stream) const override {
+    const detail::Ready ready = handle_->find(handle_->definition().bucketed(problem_));
+    if (ready && ready->loaded)
+      handle_->reserve_workspace(stream, handle_->workspace_size(*ready, problem_));
+  }
 
  private:
   void prepare() const { runtime::prepare(*handle_, problem_); }

@@ -61,9 +61,9 @@ void TunedChoiceCore::stay(Span problem) const {
   if (const Ready known = in_use(problem); known && known->loaded) in_use_of(*known).call->stay();
 }
 
-void TunedChoiceCore::reserve_workspace(Stream stream, Span problem) {
-  if (const Ready known = in_use(problem); known && known->loaded)
-    in_use_of(*known).call->reserve(stream);
+void TunedChoiceCore::reserve_workspaces(Stream stream) {
+  for (const Ready& known : problems_.loaded())
+    if (known->loaded) in_use_of(*known).call->reserve(stream);
 }
 
 Launchable TunedChoiceCore::ready(Span problem, const Decision& decision, bool at_once) {

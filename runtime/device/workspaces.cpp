@@ -93,9 +93,16 @@ Workspaces::Slot& Workspaces::slot_of(const StreamOrder& order) {
 Workspaces::Turn Workspaces::turn(Stream stream, const WorkspaceSize& size, bool alone) {
   Turn turn;
   if (size == WorkspaceSize{}) return turn;  // there is nothing to share
-  turn.slot_ = &slot_of(device_->order(stream));
-  if (alone) turn.alone_ = std::unique_lock(turn.slot_->launching);
-  turn.workspace_ = of(*turn.slot_, stream, size);
+  Slot& slot = slot_of(device_->order(stream));
+  turn.slot_ = &slot;
+  auto found = slot.find(size);
+  // Without a lock, because it is the program's log that may be told.
+  if (!found) tell_before_growing(slot, stream, size);
+  if (alone) {
+    turn.alone_ = std::unique_lock(slot.launching);
+    found = slot.find(size);
+  }
+  turn.workspace_ = found ? *found : grow(slot, stream, size);
   return turn;
 }
 
@@ -120,14 +127,13 @@ void Workspaces::check_supplied(const Slot& slot, const WorkspaceSize& size) con
                describe(slot.size()), describe(size)));
 }
 
-Workspace Workspaces::grow_for_launch(Slot& slot, Stream stream, const WorkspaceSize& size) {
+void Workspaces::tell_before_growing(Slot& slot, Stream stream, const WorkspaceSize& size) {
+  check(size);
   const auto allocates = [&] {
     const std::lock_guard lock(mutex_);
     return !slot.supplied && !slot.size().covers(size);
   };
-  // Called without the lock, because it is the program's log that may be told.
   if (before_allocating_ && allocates() && !device_->capturing(stream)) before_allocating_(size);
-  return grow(slot, stream, size);
 }
 
 Workspace Workspaces::grow(Slot& slot, Stream stream, const WorkspaceSize& size) {

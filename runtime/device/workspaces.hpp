@@ -54,8 +54,8 @@ class Workspaces {
   };
 
   using BeforeAllocating = std::function<void(const WorkspaceSize&)>;
-  /// @param before called before a launch gets memory for its workspace, which needs this size;
-  /// what it throws, the launch throws. Empty: nothing is called.
+  /// @param before called before a launch gets memory for its workspace, which needs this size.
+  /// Empty: nothing is called.
   explicit Workspaces(std::shared_ptr<Device> device, BeforeAllocating before = {})
       : device_(std::move(device)), before_allocating_(std::move(before)) {}
   ~Workspaces();
@@ -134,10 +134,11 @@ class Workspaces {
   };
 
   Workspace of(Slot& slot, Stream stream, const WorkspaceSize& size) {
-    const auto found = slot.find(size);
-    return found ? *found : grow_for_launch(slot, stream, size);
+    if (const auto found = slot.find(size)) return *found;
+    tell_before_growing(slot, stream, size);
+    return grow(slot, stream, size);
   }
-  Workspace grow_for_launch(Slot& slot, Stream stream, const WorkspaceSize& size);
+  void tell_before_growing(Slot& slot, Stream stream, const WorkspaceSize& size);
   Workspace grow(Slot& slot, Stream stream, const WorkspaceSize& size);
   void check(const WorkspaceSize& size) const;
   void check_supplied(const Slot& slot, const WorkspaceSize& size) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
 #include <utility>
 
 namespace kiln::runtime {
@@ -32,8 +33,11 @@ void CallWatch::begin(double limit) {
   begin_ = Clock::now();
   pause_ = of_seconds(limit);
   next_ = begin_ + pause_;
-  if (!thread_.joinable())
-    thread_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
+  if (!thread_.joinable()) try {
+      thread_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
+    } catch (const std::system_error&) {
+      // There are no more threads: this call is not told of.
+    }
   else if (next_ < wakes_)  // else it wakes in time, which saves a switch of threads
     changed_.notify_one();
 }

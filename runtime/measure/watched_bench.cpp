@@ -20,9 +20,10 @@ struct WatchedBench::WatchedRig final : Rig {
   const std::string text;  ///< the config, for messages
 };
 
-WatchedBench::WatchedBench(TrialBench& inner, double limit, Tell tell, Alone alone)
+WatchedBench::WatchedBench(TrialBench& inner, double limit, Tell tell, Alone alone, Late late)
     : inner_(inner),
       limit_(limit),
+      rejects_(limit > 0 && late == Late::rejected),
       tell_(std::move(tell)),
       alone_(std::move(alone)),
       watch_([this](double seconds) { this->tell(seconds, false); }) {}
@@ -41,7 +42,7 @@ const Rig& WatchedBench::inner(const Rig& rig) {
 /// The calling thread waits in the trial, or has returned from it.
 void WatchedBench::tell(double seconds, bool returned) {
   told_ = true;
-  const Overdue late{at_work_->config, at_work_->text, seconds, allowed_, limit_ > 0, returned};
+  const Overdue late{at_work_->config, at_work_->text, seconds, allowed_, rejects_, returned};
   try {
     if (also_tell_) also_tell_(late);
   } catch (...) {
@@ -71,7 +72,7 @@ auto WatchedBench::watched(Rig& rig, const Work& work) {
       throw;
     }
   }();
-  if (const double seconds = end(); limit_ > 0 && seconds > limit_)
+  if (const double seconds = end(); rejects_ && seconds > limit_)
     throw TrialFault(CandidateStatus::hung,
                      format("it ended after {:.3g} s, and {:.3g} s is the limit", seconds, limit_));
   return result;

@@ -21,12 +21,18 @@ class WatchedBench final : public TrialBench {
     std::function<bool()> end;  ///< false: somebody was, so a sample has to be taken again
   };
 
-  /// @param limit seconds for one verification or one sample; a trial that takes longer is `hung`,
-  /// even if it returns. 0: usual_limit(), after which a trial is told of, but not rejected.
+  /// What becomes of a trial that takes longer than it may.
+  enum class Late {
+    rejected,  ///< it is `hung`, even if it returns
+    told       ///< nothing else
+  };
+  /// @param limit seconds for one verification or one sample. 0: usual_limit(), after which a trial
+  /// is told of, but not rejected.
   /// @param tell what is told: on another thread while the trial runs, once more on this one
   /// when it has returned. The inner bench must outlive this.
   /// @param alone empty: nothing has to be done
-  WatchedBench(TrialBench& inner, double limit, Tell tell, Alone alone = {});
+  WatchedBench(TrialBench& inner, double limit, Tell tell, Alone alone = {},
+               Late late = Late::rejected);
 
   /// The inner bench's rig of one of this bench's.
   static const Rig& inner(const Rig& rig);
@@ -63,6 +69,7 @@ class WatchedBench final : public TrialBench {
 
   TrialBench& inner_;
   const double limit_;
+  const bool rejects_;
   const Tell tell_;
   const Alone alone_;
   Tell also_tell_;

@@ -292,28 +292,33 @@ void PreparationRun::describe(const PrepareItem& item, Served served) {
 }
 
 void PreparationRun::reserve_workspaces() {
-  if (streams_.empty()) return;
+  if (streams_.empty() || stop_.stop_requested()) return;
+  const auto warn = [&](const std::string& whose) {
+    if (engine_.device()->lost()) throw;
+    const std::string why = text_of(std::current_exception());
+    engine_.log(LogLevel::warning, format("prepare: {}: {}", whose, why));
+    return why;
+  };
   // A workspace that grows keeps what it was, so the largest comes first.
-  for (const auto& handle : engine_.serving().handles()) {
-    const auto is_its = [&](const PrepareItem& item) { return item.handle == handle; };
-    if (std::ranges::none_of(items_, is_its)) continue;
-    try {
+  for (const auto& handle : engine_.serving().handles()) try {
       const WorkspaceSize size = handle->provisions().workspace_size();
       for (const Stream stream : streams_) handle->reserve_workspace(stream, size);
     } catch (...) {
-      if (engine_.device()->lost()) throw;
+      warn("kernel " + handle->definition().name);
       for (const PrepareItem& item : items_)
-        if (is_its(item)) reserve_workspace(item);
+        if (item.handle == handle) reserve_workspace(item);
     }
-  }
-  for (const ChoiceItem& item : choices_) try {
-      for (const Stream stream : streams_) item.choice->reserve_workspace(stream, item.problem);
+  for (const auto& choice : engine_.serving().choices()) try {
+      for (const Stream stream : streams_) choice->reserve_workspaces(stream);
     } catch (...) {
-      if (engine_.device()->lost()) throw;
-      PreparedProblem& problem = report_.problems[item.place];
-      problem.state = PreparedState::failed;
-      problem.why = text_of(std::current_exception());
-      problem.config.clear();
+      const std::string why = warn("choice " + choice->description().name);
+      for (const ChoiceItem& item : choices_) {
+        if (item.choice != choice) continue;
+        PreparedProblem& problem = report_.problems[item.place];
+        problem.state = PreparedState::failed;
+        problem.why = why;
+        problem.config.clear();
+      }
     }
 }
 

@@ -102,18 +102,15 @@ std::unique_ptr<runtime::KernelMaker> Engine::maker(const KernelDefinition& kern
   return maker;
 }
 
-void Engine::note_allocation(const WantedInstance& wanted, const WorkspaceSize& size) {
+void Engine::note_allocation(const std::string& whose, const WorkspaceSize& size) {
   ++workshop_.telemetry().counters.workspace_allocations;
   const auto sealed = serving_.sealed();
   if (!sealed || *sealed == OnUnprepared::serve) return;
   if (workshop_.turn().mine() || workshop_.turn_alone().mine()) return;  // it is a tuning's launch
-  const std::string text =
-      format("{} {}: the stream of a launch has no workspace of {}, and the runtime is sealed",
-             wanted.is_choice ? "choice" : "kernel", wanted.kernel, runtime::describe(size));
-  if (*sealed == OnUnprepared::warn) return log(LogLevel::warning, text);
-  throw UnpreparedError(
-      text + "; name the stream in PrepareOptions::streams, or reserve the workspace before",
-      wanted);
+  log(LogLevel::warning,
+      format("{}: the runtime is sealed, and a launch gets a workspace of {}, because its stream "
+             "has none that is large enough; name the stream in PrepareOptions::streams",
+             whose, runtime::describe(size)));
 }
 
 }  // namespace kiln::detail

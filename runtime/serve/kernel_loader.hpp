@@ -35,7 +35,7 @@ class KernelLoader final : private PinSource {
       : engine_(std::move(engine)),
         definition_(definition),
         workspaces_(engine_->device(), [this](const WorkspaceSize& size) {
-          engine_->note_allocation(engine_->wanted().instance(definition_), size);
+          engine_->note_allocation("kernel " + definition_.name, size);
         }) {
     engine_->captures().add(*this);
   }

@@ -102,7 +102,7 @@ struct Counters {
   Tally agreements{"plan", "defaults", "failed"};
   Durations agreement_seconds;
   std::atomic<std::uint64_t> background_errors{0};
-  std::atomic<std::uint64_t> overdue{0}, overdue_total{0};  ///< calls
+  std::atomic<std::uint64_t> overdue{0}, overdue_total{0};  ///< trials in this process
 
   /// Fills in the members that come from here.
   void read(RuntimeMetrics& metrics) const;

@@ -290,7 +290,9 @@ TrialBench& KernelMaker::bench() {
   if (!bench_) {
     open_bench();
     if (tell_ && !isolated_) {
-      watched_ = std::make_unique<WatchedBench>(*bench_, worker_.candidate_seconds, tell_);
+      // A verification's time may be the program's `check`, or the wait for another rank.
+      watched_ = std::make_unique<WatchedBench>(*bench_, worker_.candidate_seconds, tell_,
+                                                WatchedBench::Alone{}, WatchedBench::Late::told);
       watched_->when_overdue(also_tell_);
     }
   }

@@ -39,7 +39,7 @@ class KernelMaker final : public TrialMaker {
   /// Where trials find what they call, if they are of implementations.
   void use_calls(FindCall find_call) { find_call_ = std::move(find_call); }
   /// What is told of trials in this process that take longer than WorkerOptions::candidate_seconds,
-  /// as WatchedBench. Empty: nothing watches them.
+  /// as WatchedBench; they are not rejected. Empty: nothing watches them.
   void watch(WatchedBench::Tell tell) { tell_ = std::move(tell); }
   /// Called when a run that was stopped has freed its bench, before it waits for builds that must
   /// end with it.

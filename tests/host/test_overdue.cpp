@@ -35,22 +35,14 @@ const KernelDefinition kNapping = trouble::kernel({trouble::slow, trouble::fast,
 TEST_CASE("a candidate that takes too long in this process is told of while it runs",
           "[host][isolation]") {
   const TemporaryDirectory folder;
-  {  // What has been measured before is on record with the late one.
-    Program before(folder.path());
-    before.options.tuning.max_evaluations = 2;
-    const Runtime runtime(before.options);
-    runtime.tuned(kNapping).tune({trouble::kProblem});
-  }
   Program program(folder.path());
   program.options.tuning.candidate_seconds = trouble::kNap / 3.0;
   std::string overdue;
   std::thread::id told_on;
-  std::optional<TuneResult> on_record;
   program.options.tuning.progress = [&](const TuneProgress& now) {
     if (now.overdue.empty()) return;
     overdue = now.overdue;
     told_on = std::this_thread::get_id();
-    on_record = Runtime(Program(folder.path()).options).tuned(kNapping).known({trouble::kProblem});
   };
   const Runtime runtime(program.options);
   const TuneResult result = runtime.tuned(kNapping).tune({trouble::kProblem});
@@ -58,27 +50,23 @@ TEST_CASE("a candidate that takes too long in this process is told of while it r
   CHECK(overdue == "mode=16");
   CHECK(told_on != std::this_thread::get_id());
   CHECK(program.told("trouble for n=20000 with mode=16: it has taken"));
-  CHECK(program.told("nothing can end it; it is rejected"));
-  CHECK(program.told("it has ended after"));
+  CHECK(program.told("nothing can end it"));
+  CHECK(program.told("mode=16: it has ended after"));
   const RuntimeMetrics metrics = runtime.metrics();
   CHECK(metrics.overdue_calls == 0);
-  CHECK(metrics.overdue_calls_total == 1);
-  const Candidate& late = trouble::of(result, trouble::naps);
-  CHECK(late.status == CandidateStatus::hung);
-  CHECK(late.reason.find("is the limit") != std::string::npos);
-  CHECK(result.winner().config == Values{trouble::fast});
-
-  // Had the program been ended meanwhile, the next one would not have tried it again.
-  REQUIRE(on_record);
-  CHECK(trouble::of(*on_record, trouble::naps).status == CandidateStatus::hung);
+  CHECK(metrics.overdue_calls_total >= 1);
+  // What took so long may have been the program's check, so it counts as any other.
+  CHECK(trouble::of(result, trouble::naps).status == CandidateStatus::measured);
 }
 
-TEST_CASE("a candidate in this process takes the time that it needs where no limit is given",
-          "[host][isolation]") {
+TEST_CASE("nothing is told of a candidate in a worker, which is ended", "[host][isolation]") {
   const TemporaryDirectory folder;
   Program program(folder.path());
+  program.options.isolation = Isolation::always;
+  program.options.tuning.candidate_seconds = trouble::kNap / 3.0;
   const Runtime runtime(program.options);
   const TuneResult result = runtime.tuned(kNapping).tune({trouble::kProblem});
-  CHECK(trouble::of(result, trouble::naps).status == CandidateStatus::measured);
+  CHECK(trouble::of(result, trouble::naps).status == CandidateStatus::hung);
   CHECK(runtime.metrics().overdue_calls_total == 0);
+  CHECK_FALSE(program.told("it has taken"));
 }
