@@ -237,12 +237,14 @@ class Tuning {
     write_rank_log(all);
     if (context_.json && context_.answers)
       print_json(all);
-    else if (talks())
+    else if (talks()) {
+      if (!single_ && !summary_.empty()) std::fputs(summary(summary_).c_str(), stdout);
       std::printf(
           "%zu problems, %zu from the store,%s %zu instances compiled, %s%s\n", results.size(),
           stored, failed == 0 ? "" : format(" {} failed,", failed).c_str(), compiled,
           show_time(wall).c_str(),
           stored == problems_.size() && compiled == 0 ? ": everything came from the store" : "");
+    }
     return interrupt_.signal() != 0 ? kInterrupted
            : wrong != 0             ? kInternalError
            : disagreed_             ? kEnvironmentError
@@ -321,6 +323,7 @@ class Tuning {
                     job.kernel.describe_problem(result.problem).c_str());
       std::fputs(describe(result, roof()).c_str(), stdout);
       std::fflush(stdout);
+      if (!single_) summary_.push_back(summary_row(result, roof()));
     }
     if (!request_.exported.empty() && context_.answers) write_export(result, defaults);
     json out = report_json(result, roof());
@@ -372,7 +375,8 @@ class Tuning {
   std::unique_ptr<Runtime> runtime_;
   std::vector<NamedProblem> problems_;
   std::vector<TuneResult> traced_;
-  std::vector<TuneJob> jobs_;  ///< where they are tuned in one call
+  std::vector<SummaryRow> summary_;  ///< of a file of problems
+  std::vector<TuneJob> jobs_;        ///< where they are tuned in one call
   std::vector<TuneResult> together_;
   bool disagreed_ = false;
 };
