@@ -1,4 +1,5 @@
-// What shipped kernels make of NaNs, infinities and zeros: what their references do, on each device.
+// What shipped kernels make of NaNs, infinities and zeros: what their references do, on each
+// device.
 #pragma once
 
 #include <cstddef>
@@ -53,8 +54,8 @@ inline float get(const kiln::Workload::Argument& argument, std::size_t i) {
                                  : get<kiln::float8_e4m3>(argument, i);
 }
 
-/// In each array of floats that a kernel reads: zeros at its beginning, a seventh of it, and a NaN or
-/// infinities behind them, at places that no other array has. Of a few elements all stay.
+/// In each array of floats that a kernel reads: zeros at its beginning, a seventh of it, and a NaN
+/// or infinities behind them, at places that no other array has. Of a few elements all stay.
 inline void make_special(kiln::Workload& workload, Special special) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   constexpr std::size_t kFew = 16;

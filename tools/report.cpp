@@ -127,7 +127,8 @@ std::string describe(const TuneResult& result, const Roofline* roofline) {
   return text;
 }
 
-SummaryRow summary_row(const TuneResult& result, const Roofline* roofline) {
+SummaryRow summary_row(const TuneResult& result, const Roofline* roofline,
+                       const Verification* launch) {
   SummaryRow row;
   row[0] = result.kernel;
   // Those of types with names that people write; others say what the kernel's name says, too.
@@ -147,7 +148,7 @@ SummaryRow summary_row(const TuneResult& result, const Roofline* roofline) {
   if (known) row[3] = format("{:.2f}x", result.speedup());
   if (const Metrics m = metrics(result, best, roofline); m.bound != BoundBy::unknown)
     row[4] = format("{:.0f} % {}", 100 * m.roofline_fraction, to_string(m.bound));
-  row[5] = format("{:.2g}", best.norm_error);
+  row[5] = format("{:.2g}", launch ? launch->norm_error : best.norm_error);
   if (result.norm_permitted) row[6] = format("{:.2g}", *result.norm_permitted);
   return row;
 }

@@ -19,9 +19,10 @@ std::string describe(const TuneResult& result, const Roofline* roofline = nullpt
 
 /// What a table of many problems says of one: kernel and problem, the default's time and the
 /// winner's, how many times as fast that is, its part of the roofline, the norm of its error and
-/// what is allowed.
+/// what is allowed. `launch`: against the host's reference; null: as it was found in the search.
 using SummaryRow = std::array<std::string, 7>;
-SummaryRow summary_row(const TuneResult& result, const Roofline* roofline = nullptr);
+SummaryRow summary_row(const TuneResult& result, const Roofline* roofline = nullptr,
+                       const Verification* launch = nullptr);
 /// With a line of titles.
 std::string summary(const std::vector<SummaryRow>& rows);
 

@@ -323,7 +323,6 @@ class Tuning {
                     job.kernel.describe_problem(result.problem).c_str());
       std::fputs(describe(result, roof()).c_str(), stdout);
       std::fflush(stdout);
-      if (!single_) summary_.push_back(summary_row(result, roof()));
     }
     if (!request_.exported.empty() && context_.answers) write_export(result, defaults);
     json out = report_json(result, roof());
@@ -333,19 +332,22 @@ class Tuning {
     if (job.weight > 0) out["weight"] = job.weight;
     if (!request_.trace.empty()) traced_.push_back(result);
     out["launch"] = json::object();
-    if (result.end == SearchEnd::stopped && !result.from_store) return out;
-    // The budget is spent; what it has measured was verified in the search.
-    if (request_.budget > 0) return out;
     const auto* const tuned = std::get_if<DynamicTuned>(&handle);
-    if (!tuned) return out;  // a choice's candidates were verified as they are launched
+    // A choice's candidates were verified as they are launched. If the budget is spent, what it has
+    // measured was verified in the search.
+    if (!tuned || request_.budget > 0 || (result.end == SearchEnd::stopped && !result.from_store)) {
+      summary_.push_back(summary_row(result, roof()));
+      return out;
+    }
     const Verification launch = tuned->verify(job.problem);
+    summary_.push_back(summary_row(result, roof(), &launch));
     out["launch"] = {{"right", launch.right},
                      {"max_error", launch.max_error},
                      {"norm_error", launch.norm_error},
                      {"why", launch.why}};
     if (talks())
-      std::printf("  launched on fresh data: %s (error %.2g of the tolerance)\n",
-                  launch.right ? "right" : launch.why.c_str(), launch.max_error);
+      std::printf("  launched on fresh data: %s (error %.2g of the tolerance, %.2g of the norm)\n",
+                  launch.right ? "right" : launch.why.c_str(), launch.max_error, launch.norm_error);
     return out;
   }
 

@@ -168,12 +168,12 @@ struct KernelDefinition {
   std::function<void(std::span<const std::int64_t> problem, std::span<void* const> args)> reference;
   std::optional<DeviceReference> device_reference{};  ///< needs `reference`
   Tolerance tolerance;
-  /// Judges the outputs instead of `tolerance`, of which `norm` alone still counts: returns why they
-  /// are wrong, or an empty text; an exception is a reason, too. `got` is what a launch left, `expected` what `reference` computed,
-  /// each as `reference` takes its arguments; inputs are the same in both. Without a reference
-  /// `expected` holds in/out arrays as they were before the launch, and outputs undefined. Must
-  /// change nothing. Called by one thread at a time, and not again for outputs that are bit for bit
-  /// equal to some it has judged, where the device can tell.
+  /// Judges the outputs instead of `tolerance`, of which `norm` alone still counts: returns why
+  /// they are wrong, or an empty text; an exception is a reason, too. `got` is what a launch left,
+  /// `expected` what `reference` computed, each as `reference` takes its arguments; inputs are the
+  /// same in both. Without a reference `expected` holds in/out arrays as they were before the
+  /// launch, and outputs undefined. Must change nothing. Called by one thread at a time, and not
+  /// again for outputs that are bit for bit equal to some it has judged, where the device can tell.
   std::function<std::string(std::span<const std::int64_t> problem, std::span<void* const> got,
                             std::span<void* const> expected)>
       check;

@@ -87,6 +87,8 @@ TEST_CASE("a table has a line for each problem, whatever became of it", "[tools]
   CHECK(line("scale<float> n=1000", "wrong_result"));
   CHECK(line("scale<float> n=1000", "              failed"));
   CHECK(summary({summary_row(fast)}).find('%') == std::string::npos);
+  const Verification launch{true, 0.5, {}, 2.5e-3};
+  CHECK(summary_row(fast, nullptr, &launch)[5] == "0.0025");
 }
 
 TEST_CASE("a report says what fell out and why", "[tools]") {
