@@ -77,9 +77,9 @@ std::string describe_candidates(const TuneResult& result) {
 }
 
 std::string describe_error(const TuneResult& result, const Candidate& c) {
-  if (c.norm_error == 0 && result.norm_permitted == 0) return {};
+  if (c.norm_error == 0 && !result.norm_permitted) return {};
   return format("  error   {:>9.2g}  of the norm of what the reference has{}\n", c.norm_error,
-                result.norm_permitted > 0 ? format("; {:.2g} allowed", result.norm_permitted) : "");
+                result.norm_permitted ? format("; {:.2g} allowed", *result.norm_permitted) : "");
 }
 
 }  // namespace
@@ -124,6 +124,52 @@ std::string describe(const TuneResult& result, const Roofline* roofline) {
                  result.describe(best), rates(result, best, roofline), result.speedup());
   text += describe_error(result, best);
   if (const std::string why = why_not_the_fastest(result); !why.empty()) text += "  " + why + "\n";
+  return text;
+}
+
+SummaryRow summary_row(const TuneResult& result, const Roofline* roofline,
+                       const Verification* launch) {
+  SummaryRow row;
+  row[0] = result.kernel;
+  // Those of types with names that people write; others say what the kernel's name says, too.
+  if (!result.types.empty() && result.types[0].find(':') == std::string::npos)
+    row[0] += "<" + result.types[0] + ">";
+  for (std::size_t i = 0; i < result.problem.size(); ++i)
+    row[0] += format("{}{}={}", i ? "," : " ", result.problem_fields[i], result.problem[i]);
+  if (!result.failure.empty()) {
+    row[2] = "failed";
+    return row;
+  }
+  const Candidate &base = result.default_candidate(), &best = result.winner();
+  const bool known = base.status == CandidateStatus::measured;
+  row[1] = known ? show_time(base.seconds) : std::string(to_string(base.status));
+  if (best.status != CandidateStatus::measured) return row;
+  row[2] = show_time(best.seconds);
+  if (known) row[3] = format("{:.2f}x", result.speedup());
+  if (const Metrics m = metrics(result, best, roofline); m.bound != BoundBy::unknown)
+    row[4] = format("{:.0f} % {}", 100 * m.roofline_fraction, to_string(m.bound));
+  row[5] = format("{:.2g}", launch ? launch->norm_error : best.norm_error);
+  if (result.norm_permitted) row[6] = format("{:.2g}", *result.norm_permitted);
+  return row;
+}
+
+std::string summary(const std::vector<SummaryRow>& rows) {
+  const SummaryRow titles{"", "default", "winner", "speed", "of the roofline", "error", "allowed"};
+  std::array<std::size_t, titles.size()> widths{};
+  const auto widen = [&](const SummaryRow& row) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  };
+  widen(titles);
+  for (const SummaryRow& row : rows) widen(row);
+  std::string text;
+  const auto add = [&](const SummaryRow& row) {
+    std::string line = row[0] + std::string(widths[0] - row[0].size(), ' ');
+    for (std::size_t i = 1; i < row.size(); ++i)
+      line += "  " + std::string(widths[i] - row[i].size(), ' ') + row[i];
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  };
+  add(titles);
+  for (const SummaryRow& row : rows) add(row);
   return text;
 }
 

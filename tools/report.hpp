@@ -1,7 +1,9 @@
 // Tuning results for people and for programs.
 #pragma once
 
+#include <array>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -14,6 +16,15 @@ namespace kiln::tools {
 /// Several lines: what was considered, why candidates fell out, where the time went, default
 /// against winner; with a roofline also how far they are from it.
 std::string describe(const TuneResult& result, const Roofline* roofline = nullptr);
+
+/// What a table of many problems says of one: kernel and problem, the default's time and the
+/// winner's, how many times as fast that is, its part of the roofline, the norm of its error and
+/// what is allowed. `launch`: against the host's reference; null: as it was found in the search.
+using SummaryRow = std::array<std::string, 7>;
+SummaryRow summary_row(const TuneResult& result, const Roofline* roofline = nullptr,
+                       const Verification* launch = nullptr);
+/// With a line of titles.
+std::string summary(const std::vector<SummaryRow>& rows);
 
 /// Three lines: the instance, whether it is right, and its time.
 std::string describe_timing(const TuneResult& result, const Roofline* roofline = nullptr);

@@ -237,12 +237,14 @@ class Tuning {
     write_rank_log(all);
     if (context_.json && context_.answers)
       print_json(all);
-    else if (talks())
+    else if (talks()) {
+      if (!single_ && !summary_.empty()) std::fputs(summary(summary_).c_str(), stdout);
       std::printf(
           "%zu problems, %zu from the store,%s %zu instances compiled, %s%s\n", results.size(),
           stored, failed == 0 ? "" : format(" {} failed,", failed).c_str(), compiled,
           show_time(wall).c_str(),
           stored == problems_.size() && compiled == 0 ? ": everything came from the store" : "");
+    }
     return interrupt_.signal() != 0 ? kInterrupted
            : wrong != 0             ? kInternalError
            : disagreed_             ? kEnvironmentError
@@ -330,19 +332,22 @@ class Tuning {
     if (job.weight > 0) out["weight"] = job.weight;
     if (!request_.trace.empty()) traced_.push_back(result);
     out["launch"] = json::object();
-    if (result.end == SearchEnd::stopped && !result.from_store) return out;
-    // The budget is spent; what it has measured was verified in the search.
-    if (request_.budget > 0) return out;
     const auto* const tuned = std::get_if<DynamicTuned>(&handle);
-    if (!tuned) return out;  // a choice's candidates were verified as they are launched
+    // A choice's candidates were verified as they are launched. If the budget is spent, what it has
+    // measured was verified in the search.
+    if (!tuned || request_.budget > 0 || (result.end == SearchEnd::stopped && !result.from_store)) {
+      summary_.push_back(summary_row(result, roof()));
+      return out;
+    }
     const Verification launch = tuned->verify(job.problem);
+    summary_.push_back(summary_row(result, roof(), &launch));
     out["launch"] = {{"right", launch.right},
                      {"max_error", launch.max_error},
                      {"norm_error", launch.norm_error},
                      {"why", launch.why}};
     if (talks())
-      std::printf("  launched on fresh data: %s (error %.2g of the tolerance)\n",
-                  launch.right ? "right" : launch.why.c_str(), launch.max_error);
+      std::printf("  launched on fresh data: %s (error %.2g of the tolerance, %.2g of the norm)\n",
+                  launch.right ? "right" : launch.why.c_str(), launch.max_error, launch.norm_error);
     return out;
   }
 
@@ -372,7 +377,8 @@ class Tuning {
   std::unique_ptr<Runtime> runtime_;
   std::vector<NamedProblem> problems_;
   std::vector<TuneResult> traced_;
-  std::vector<TuneJob> jobs_;  ///< where they are tuned in one call
+  std::vector<SummaryRow> summary_;  ///< of a file of problems
+  std::vector<TuneJob> jobs_;        ///< where they are tuned in one call
   std::vector<TuneResult> together_;
   bool disagreed_ = false;
 };

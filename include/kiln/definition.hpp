@@ -66,8 +66,9 @@ struct Tolerance {
   /// that are never written count like any others.
   double mismatches = 0;
   /// Largest ||got - want|| of an output of floats, as a part of ||want||, both of them the square
-  /// root of the sum of squares; besides `absolute` for each element. Finds what is a little wrong
-  /// everywhere. At least 0; 0: it is not judged.
+  /// root of the sum of squares; besides `absolute` for each element and, because few elements do
+  /// not even out, `relative` by the root of their count. Finds what is a little wrong everywhere.
+  /// At least 0; 0: it is not judged.
   double norm = 0;
 };
 
@@ -167,12 +168,12 @@ struct KernelDefinition {
   std::function<void(std::span<const std::int64_t> problem, std::span<void* const> args)> reference;
   std::optional<DeviceReference> device_reference{};  ///< needs `reference`
   Tolerance tolerance;
-  /// Judges the outputs instead of `tolerance`: returns why they are wrong, or an empty text; an
-  /// exception is a reason, too. `got` is what a launch left, `expected` what `reference` computed,
-  /// each as `reference` takes its arguments; inputs are the same in both. Without a reference
-  /// `expected` holds in/out arrays as they were before the launch, and outputs undefined. Must
-  /// change nothing. Called by one thread at a time, and not again for outputs that are bit for bit
-  /// equal to some it has judged, where the device can tell.
+  /// Judges the outputs instead of `tolerance`, of which `norm` alone still counts: returns why
+  /// they are wrong, or an empty text; an exception is a reason, too. `got` is what a launch left,
+  /// `expected` what `reference` computed, each as `reference` takes its arguments; inputs are the
+  /// same in both. Without a reference `expected` holds in/out arrays as they were before the
+  /// launch, and outputs undefined. Must change nothing. Called by one thread at a time, and not
+  /// again for outputs that are bit for bit equal to some it has judged, where the device can tell.
   std::function<std::string(std::span<const std::int64_t> problem, std::span<void* const> got,
                             std::span<void* const> expected)>
       check;

@@ -65,7 +65,8 @@ struct Candidate {
   /// if no more elements exceed the tolerance than Tolerance::mismatches permits. Infinite if the
   /// kernel wrote where it must not, or if its `check` refused the outputs.
   double max_error = 0;
-  /// ||got - want|| / ||want||, of the output of floats where it is largest; 0: there is a `check`.
+  /// ||got - want|| / ||want||, of the output of floats where it is largest. A `check` without a
+  /// reference knows none: 0.
   double norm_error = 0;
   CandidateResources resources;
   /// The longest time after which the budget (`max_seconds`) cut off one verification or sample; 0:
@@ -134,7 +135,8 @@ struct TuneResult {
   std::vector<LeftOut> left_out{};        ///< of a choice: alternatives without a candidate
   std::vector<KernelOfChoice> kernels{};  ///< of a choice: those that took part
   double flops = 0, bytes = 0;            ///< of the problem; 0: the kernel does not say
-  double norm_permitted = 0;              ///< Tolerance::norm
+  /// Tolerance::norm; 0 where all bits must be the same. Empty: the norm is not judged.
+  std::optional<double> norm_permitted{};
   /// Wall time, and its parts on the tuning thread: waiting for compilers, verifying, timing
   /// (finals included), searching.
   double wall_seconds = 0, compile_seconds = 0, verify_seconds = 0, time_seconds = 0,

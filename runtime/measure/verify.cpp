@@ -1,5 +1,6 @@
 #include "runtime/measure/verify.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -106,12 +107,14 @@ struct Compared {
 void judge_norm(Compared& all, std::size_t count, const Tolerance& tolerance) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const double error = std::sqrt(all.squares.error), want = std::sqrt(all.squares.want);
+  const double root = std::sqrt(static_cast<double>(std::max<std::size_t>(count, 1)));
   Comparison& c = all.comparison;
   c.norm_error = error == 0 ? 0 : std::isfinite(error / want) ? error / want : kInfinity;
-  const double besides = tolerance.absolute * std::sqrt(static_cast<double>(count));
+  // A norm of few elements scatters: that of one may be as far off as the element.
+  const double few = tolerance.relative / root, besides = tolerance.absolute * root;
   c.norm_permitted = tolerance.norm == 0 || want == 0 || !std::isfinite(want)
                          ? kInfinity
-                         : tolerance.norm + besides / want;
+                         : tolerance.norm + few + besides / want;
 }
 
 /// 29 % of 100 are 29, although 0.29 * 100 is less as a double.
@@ -162,12 +165,35 @@ Comparison compare_elements(const Workload::Argument& argument, const Got& got,
   });
 }
 
+std::string describe_norm(const Comparison& comparison, std::size_t argument_index) {
+  return format(
+      "all elements of argument {} together differ by {:.2g} of their norm, {:.2g} allowed",
+      argument_index, comparison.norm_error, comparison.norm_permitted);
+}
+
 }  // namespace
 
 Comparison compare(const Workload::Argument& argument, std::span<const std::byte> got,
                    std::span<const std::byte> want, const Tolerance& tolerance) {
   const auto downloaded = [got]<class T>(T, std::size_t i) { return element<T>(got, i); };
   return compare_elements(argument, downloaded, want, tolerance);
+}
+
+Verdict judge_norms(std::span<const Workload::Argument> arguments, std::span<void* const> got,
+                    const Tolerance& tolerance) {
+  Verdict verdict;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const Workload::Argument& argument = arguments[i];
+    if (argument.direction == Direction::in || argument.bytes.empty()) continue;
+    const std::span its(static_cast<const std::byte*>(got[i]), argument.bytes.size());
+    Comparison comparison = compare(argument, its, argument.bytes, tolerance);
+    verdict.norm_error = std::max(verdict.norm_error, comparison.norm_error);
+    if (!verdict.right || comparison.norm_error <= comparison.norm_permitted) continue;
+    verdict.right = false;
+    verdict.max_error = std::numeric_limits<double>::infinity();
+    verdict.why = describe_norm(comparison, i);
+  }
+  return verdict;
 }
 
 std::byte most_wrong_byte(const Workload::Argument& argument, std::span<const std::byte> want,
@@ -193,10 +219,7 @@ std::string describe(const Comparison& comparison, std::size_t argument_index,
                      const Workload::Argument& argument, std::span<const std::byte> got,
                      std::span<const std::byte> want) {
   if (comparison.mismatches <= comparison.permitted)
-    return format(
-        "all elements of argument {} together differ by {:.2g} of their norm, {:.2g} "
-        "allowed",
-        argument_index, comparison.norm_error, comparison.norm_permitted);
+    return describe_norm(comparison, argument_index);
   return with_type(argument.type, [&]<class T>(T) {
     const std::string count =
         comparison.permitted == 0

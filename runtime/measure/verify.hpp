@@ -40,6 +40,12 @@ struct Verdict {
 Comparison compare(const Workload::Argument& argument, std::span<const std::byte> got,
                    std::span<const std::byte> want, const Tolerance& tolerance);
 
+/// What norms say of outputs that a kernel's `check` has found right: each argument's bytes are
+/// what the reference has, `got` what a launch left. Tolerance::norm 0: they are known, and not
+/// judged.
+Verdict judge_norms(std::span<const Workload::Argument> arguments, std::span<void* const> got,
+                    const Tolerance& tolerance);
+
 /// The byte of which an array full of it is wrong in as many elements as possible, hopefully all.
 std::byte most_wrong_byte(const Workload::Argument& argument, std::span<const std::byte> want,
                           const Tolerance& tolerance);

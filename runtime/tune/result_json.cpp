@@ -139,7 +139,7 @@ json result_json(const TuneResult& result) {
   // JSON has no infinity.
   if (std::isfinite(result.flops)) j["flops"] = result.flops;
   if (std::isfinite(result.bytes)) j["bytes"] = result.bytes;
-  if (result.norm_permitted > 0) j["norm_permitted"] = result.norm_permitted;
+  if (result.norm_permitted) j["norm_permitted"] = *result.norm_permitted;
   return j;
 }
 
@@ -154,7 +154,7 @@ TuneResult result_from(const json& j, const std::vector<std::string>& problem_fi
   result.enumerators = j.value("enumerators", result.enumerators);
   result.flops = j.value("flops", 0.0);
   result.bytes = j.value("bytes", 0.0);
-  result.norm_permitted = j.value("norm_permitted", 0.0);
+  if (const auto norm = j.find("norm_permitted"); norm != j.end()) result.norm_permitted = *norm;
   // Kernels have none, nor had the first records of this schema.
   for (const json& one : j.value("left_out", json::array()))
     result.left_out.push_back({one.at("name"), one.at("why")});

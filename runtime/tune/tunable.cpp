@@ -92,8 +92,12 @@ double Tunable::bytes(Span problem) const {
   return bytes ? bytes(problem) : 0;
 }
 
-double Tunable::norm_permitted() const {
-  return kernel_ && !kernel_->check ? kernel_->tolerance.norm : 0;
+std::optional<double> Tunable::norm_permitted() const {
+  if (!kernel_) return {};
+  const Tolerance& t = kernel_->tolerance;
+  const bool same_bits = t.relative == 0 && t.absolute == 0 && t.mismatches == 0;
+  if (t.norm > 0) return t.norm;
+  return same_bits && !kernel_->check ? std::optional(0.0) : std::nullopt;
 }
 
 double Tunable::cost(Span config, Span problem, const DeviceLimits& limits) const {

@@ -4,9 +4,9 @@
 //
 // x: [rows][2 * hidden], out: [rows][hidden], row-major without gaps, of T = float, __half or
 // __nv_bfloat16. Activation is one of kiln/epilogue.hpp: Silu, Gelu (exact), GeluTanh or Relu. It
-// and the product are in float; out rounds once. A NaN or infinity goes through both factors as
-// float arithmetic has it. Where x and out are 16-byte aligned and rows are multiples of 16 bytes,
-// 16 bytes are moved at a time. out may not overlap x.
+// and the product are in float; out rounds once. What NaNs, infinities and zeros become,
+// gemm_gated.hpp says of its gate and up. Where x and out are 16-byte aligned and rows are
+// multiples of 16 bytes, 16 bytes are moved at a time. out may not overlap x.
 //
 // A GEMM that does this by itself is gemm_gated.hpp; this kernel is for products that another
 // kernel computes, such as an all-gather and GEMM (gemm_all_gather.hpp).

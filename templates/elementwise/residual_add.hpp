@@ -1,6 +1,7 @@
 // out[r][h] = x[r][h] + residual[r][h], 0 <= r < rows, 0 <= h < hidden; row-major, T = float,
 // __half or __nv_bfloat16. Rows follow each other without gaps, so this is vector_add (its config,
-// alignment and aliasing rules) over rows * hidden elements, which may exceed 2^31.
+// alignment and aliasing rules, NaNs and infinities) over rows * hidden elements, which may exceed
+// 2^31.
 //
 // C++ programs: `auto add = runtime.tuned(kiln::templates::residual_add_kernel<float>());`.
 #pragma once

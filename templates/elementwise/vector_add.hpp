@@ -1,4 +1,5 @@
 // out[i] = a[i] + b[i] for 0 <= i < n, in T = float, __half or __nv_bfloat16; sums round once.
+// NaNs and infinities add as IEEE 754 has it: a NaN, and infinities of both signs, become NaN.
 //
 // Arrays are contiguous. Where all three pointers are 16-byte aligned, full tiles move 16 bytes per
 // access; a ragged last tile and unaligned arrays go element by element. `out` may be `a` or `b`

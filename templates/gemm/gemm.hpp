@@ -6,6 +6,11 @@
 // says how they are summed). Other products are summed in float. C rounds once, behind the epilogue
 // (kiln/epilogue.hpp). C may overlap neither A nor B.
 //
+// A NaN among the operands makes NaN of all that it is summed to, and so do an infinity times 0 and
+// products that are infinite with both signs; otherwise an infinity makes infinities. A row of
+// zeros has sums of 0. Sums, or partial sums of any order, beyond the largest float are infinite,
+// and so is what is beyond the largest T.
+//
 // m, n and k need not be multiples of anything. The plain bodies move `vector` elements per access
 // of an operand that is aligned to that many bytes, with rows and leading dimensions of multiples
 // of that; else element by element. On sm_90, where leading dimensions and strides are multiples of

@@ -56,8 +56,8 @@ struct GemmBlockScales {
 
 /// `count` sums of a batch's row, from `column` on. Called by several threads.
 using GemmStore = std::function<void(const float* sums, int batch, int row, int column, int count)>;
-/// op(A) * op(B) on the host, in float with 16 partial sums per element of C; with `scales` of each
-/// block of k, whose products are added in double. Uses all cores.
+/// op(A) * op(B) on the host. Sums, those of blocks of k times their `scales` too, are added in
+/// double, and are rounded to float once. Uses all cores.
 template <class T>
 void gemm_sums(GemmTranspose op, const GemmShape<true>& shape, const T* a, const T* b,
                const GemmStore& store, const GemmBlockScales* scales = nullptr);

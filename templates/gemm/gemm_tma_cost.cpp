@@ -48,6 +48,19 @@ double adding_sums(const GemmTma& c) {
   }
 }
 
+/// Clocks in which 128 bytes of k of a block's rows and columns come to its shared memory. A
+/// multiprocessor takes 78 bytes a clock (64 at its highest clock rate), whoever has asked for
+/// them. A cluster asks once for what its blocks share, but each block is given no more than 46
+/// bytes a clock of what the cluster asks for. So all tiles of six products in bf16 and six in e4m3
+/// took on an H200; without a cluster neighbours that ask for the same do not wait for each other.
+double copying(const GemmTma& c) {
+  constexpr double kTaken = 78, kOfCluster = 46, kBytes = 128;
+  const double taken = kBytes * (c.block_m + c.block_n) / kTaken;
+  if (c.cluster_m * c.cluster_n == 1) return taken;
+  const double asked = 1.0 * c.block_m / c.cluster_n + 1.0 * c.block_n / c.cluster_m;
+  return std::max(taken, kBytes * asked / kOfCluster);
+}
+
 /// How much longer it takes to store tiles in boxes of few columns. The other constants contain
 /// what bf16's tiles show of it.
 double narrow_boxes(const GemmTma& c) {
@@ -80,7 +93,7 @@ double gemm_tma_cost(const GemmTma& c, const GemmProblem& p, double traffic, con
   const double passes = c.halved() ? 2 : 1, columns = c.block_n / passes;
   const double products = c.block_m / 16.0 * passes * std::max(columns / 2, 23 + columns / 4) *
                           adding_sums(c) / (pingpong ? 0.89 : 0.95);
-  const double copies = (1.0 * c.block_m / c.cluster_n + 1.0 * c.block_n / c.cluster_m) * 128 / 66;
+  const double copies = copying(c);
   const double slice = std::max(products, copies) / 1550;
   const double depth = 1.0 * c.block_k / c.box_k();
   const double slices = std::ceil(1.0 * c.tiles(p.k, c.block_k) / (c.split_k * c.parts)) * depth;

@@ -6,9 +6,10 @@
 // which may be any number (-100 as a rule). Sums are float, and relative to the row's largest
 // logit, so that none overflows. Pointers need no alignment beyond that of their elements.
 //
-// The loss of a label that is out of range is NaN, and so is that of a row that holds a NaN or
-// +infinity, or nothing but -infinity. Where the label's logit alone is -infinity it is +infinity.
-// A row whose label is ignored is not read.
+// Of a row of equal logits, of zeros for one, it is log(columns). The loss of a label that is out
+// of range is NaN, and so is that of a row that holds a NaN or +infinity, or nothing but -infinity.
+// Where the label's logit alone is -infinity it is +infinity. A row whose label is ignored is not
+// read.
 //
 // C++ programs: `auto loss = runtime.tuned(kiln::templates::cross_entropy_kernel<float>());`.
 #pragma once

@@ -84,6 +84,12 @@ struct NeighboursAllowed {
   /// sums that cancel, errors are as large as of others.
   double least_scale = 0;
   double near_zero = 0;  ///< elements that differ by no more are neighbours, too
+
+  /// A neighbour is an eighth off at most, and a twelfth on average; a few of them may be all that
+  /// there are.
+  Tolerance tolerance() const {
+    return {.relative = 0.25, .absolute = 0, .norm = std::sqrt(part) / 10};
+  }
   double of(std::ptrdiff_t elements) const { return 4 + part * static_cast<double>(elements); }
 };
 

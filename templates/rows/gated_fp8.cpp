@@ -24,6 +24,8 @@ RowValues gated_rows_of(const T* x, int hidden, float (*activation)(float)) {
 }
 
 constexpr double kActivation = 5;  // nanoseconds of one core
+/// An activation's last digits differ between devices.
+constexpr NeighboursAllowed kActivationNeighbours{.part = 1e-4};
 
 /// Gate and up of a tile take twice the registers that a quantizing kernel's input does.
 Space<RowConfig, HiddenRows> gated_tiles(const Space<RowConfig, HiddenRows>& space) {
@@ -52,13 +54,12 @@ RowKernel<HiddenRows> gated(RowKernel<HiddenRows> kernel, const HostActivation& 
   kernel.flops = [of_quantizing = kernel.flops](const HiddenRows& p) {
     return of_quantizing(p) + 8.0 * p.rows * p.hidden;
   };
-  kernel.tolerance = {};  // its check decides
+  kernel.tolerance = kActivationNeighbours.tolerance();
   kernel.bytes = [of_one = kernel.bytes](const HiddenRows& p) {
     return of_one(p) + 1.0 * p.rows * p.hidden * sizeof(T);
   };
   kernel.check = [scales](const HiddenRows& p, const auto& got, const auto& expected) {
-    // An activation's last digits differ between devices.
-    return wrong_fp8(p, scales, {.part = 1e-4}, std::get<0>(got), std::get<0>(expected));
+    return wrong_fp8(p, scales, kActivationNeighbours, std::get<0>(got), std::get<0>(expected));
   };
   return kernel;
 }

@@ -8,9 +8,11 @@
 // y may be x. Pointers need no alignment beyond that of T; accesses are wide where x and y are
 // aligned alike, as row_config.hpp says.
 //
-// The variance + eps counts as 2^-126 at least: a row of equal elements becomes b, with an eps of
-// 0, too. A row becomes NaN if it holds a NaN or an infinity, or elements that lie further apart
-// than the largest float. Other rows are not affected.
+// The variance + eps counts as 2^-126 at least: a row of equal elements, of zeros for one, becomes
+// b, with an eps of 0, too. So does one whose squared deviations have a sum beyond the largest
+// float (elements that lie more than 1.8e19 apart). A row becomes NaN if it holds a NaN or an
+// infinity, or an element that lies further from the first than the largest float; where these
+// differences have a sum beyond it, a row becomes NaN or b. Other rows are not affected.
 //
 // C++ programs: `auto norm = runtime.tuned(kiln::templates::layernorm_kernel<float>());`.
 #pragma once

@@ -21,12 +21,16 @@ double norm_scale(double square, float eps) {
 }
 
 /// Squares whose sum is beyond the largest float have an infinite one.
+double scale_of_squares(double sum, int hidden, float eps) {
+  constexpr double kMost = std::numeric_limits<float>::max();
+  return sum > kMost ? 0 : norm_scale(sum / hidden, eps);
+}
+
 template <class T>
 double rms_scale(const T* x, int hidden, float eps) {
-  constexpr double kMost = std::numeric_limits<float>::max();
   double sum = 0;
   for (int h = 0; h < hidden; ++h) sum += value_of(x[h]) * value_of(x[h]);
-  return sum > kMost ? 0 : norm_scale(sum / hidden, eps);
+  return scale_of_squares(sum, hidden, eps);
 }
 
 template <class T>
@@ -38,7 +42,7 @@ void layernorm_reference(T* y, const T* x, const T* w, const T* b, int rows, int
     for (int h = 0; h < hidden; ++h) mean += value_of(from[h]);
     mean /= hidden;
     for (int h = 0; h < hidden; ++h) variance += std::pow(value_of(from[h]) - mean, 2);
-    const double scale = norm_scale(variance / hidden, eps);
+    const double scale = scale_of_squares(variance, hidden, eps);
     for (int h = 0; h < hidden; ++h)
       y[r * hidden + h] = T(
           static_cast<float>((value_of(from[h]) - mean) * scale * value_of(w[h]) + value_of(b[h])));
@@ -226,6 +230,7 @@ RowKernel<HiddenRows> rmsnorm_fp8_base() {
     add_normed_rows<T>(p, w);
   };
   kernel.computed_by(rmsnorm_fp8_reference<T, by_rows>);
+  kernel.tolerance = kNormNeighbours.tolerance();
   kernel.check = [](const HiddenRows& p, const auto& got, const auto& expected) {
     return wrong_fp8(p, {Fp8Scales::Of::rows, 1}, kNormNeighbours, std::get<0>(got),
                      std::get<0>(expected));
@@ -247,6 +252,7 @@ RowKernel<HiddenRows> rmsnorm_fp8_blocks_base() {
     add_normed_rows<T>(p, w);
   };
   kernel.computed_by(rmsnorm_fp8_reference<T, by_blocks>);
+  kernel.tolerance = kNormNeighbours.tolerance();
   kernel.check = [](const HiddenRows& p, const auto& got, const auto& expected) {
     return wrong_fp8(p, {Fp8Scales::Of::blocks, 1}, kNormNeighbours, std::get<0>(got),
                      std::get<0>(expected));
@@ -267,6 +273,7 @@ template <class T>
 RowKernel<HiddenRows> residual_fp8(const char* name, Fp8Scales::Of scales) {
   constexpr RowUse kUse{.rows = 2, .ahead = false, .function = 8};
   auto kernel = row_kernel<T>(name, "rmsnorm_fp8.cuh", standing<sizeof(T), kUse>(), 5);
+  kernel.tolerance = kNormNeighbours.tolerance();
   kernel.check = [scales](const HiddenRows& p, const auto& got, const auto& expected) {
     const kiln::detail::HostArguments &its = std::get<0>(got), &right = std::get<0>(expected);
     const std::string wrong =

@@ -6,8 +6,9 @@
 // need no alignment beyond that of T; accesses are wide where x and y are aligned alike, as
 // row_config.hpp says.
 //
-// -infinity is a logit like others, of weight 0. A row that holds a NaN or +infinity, or nothing
-// but -infinity, becomes NaN. Other rows are not affected.
+// A row of equal logits, of zeros for one, becomes 1 / columns. -infinity is a logit like others,
+// of weight 0. A row that holds a NaN or +infinity, or nothing but -infinity, becomes NaN. Other
+// rows are not affected.
 //
 // C++ programs: `auto softmax = runtime.tuned(kiln::templates::softmax_kernel<float>());`.
 #pragma once

@@ -74,7 +74,7 @@ class Tunable {
   double flops(std::span<const std::int64_t> problem) const;
   double bytes(std::span<const std::int64_t> problem) const;
   /// As Tolerance::norm.
-  double norm_permitted() const;
+  std::optional<double> norm_permitted() const;
   /// As KernelDefinition::cost; NaN where there is none.
   double cost(std::span<const std::int64_t> config, std::span<const std::int64_t> problem,
               const DeviceLimits& limits) const;

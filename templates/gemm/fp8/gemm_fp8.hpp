@@ -5,8 +5,9 @@
 // A: [m][k], B: [n][k], C: [m][n], all row-major (gemm.hpp, op nt). Scales are floats in device
 // memory, those that quantize.hpp writes: with epilogue::TensorScales one for A and one for B, with
 // epilogue::RowScales one for each row of A and one for each of B. They are factors: 0, negative
-// ones and NaNs have no special meaning. A NaN among the operands makes a NaN of all that it is
-// summed to.
+// ones, infinities and NaNs have no special meaning. A NaN among the operands makes a NaN of all
+// that it is summed to; e4m3 has no infinities. A row of zeros has sums of 0, and with finite
+// scales zeros.
 //
 // Hopper's tensor cores sum 8-bit products with about 14 bits (Fp8Sums in gemm_types.hpp). With
 // Fp8Sums::exact, which cuBLAS has as "no fast accumulation", sums of 128 k are added in float;

@@ -48,6 +48,7 @@ UntypedKernel<Gemm, GatedProblem> gemm_fp8_gated_fp8_tensor_base(GatedWeights we
         fp8_gated_values(a, w, weights, {m, n, k}, of, scales, scales_a, scales_w);
     quantize_by_scale(q, *scale, m, n, rows_of_values(v, n));
   });
+  kernel.tolerance = kFp8GatedNeighbours<sums>.tolerance();
   kernel.check = gated_fp8_check({Fp8Scales::Of::all, 8}, kFp8GatedNeighbours<sums>);
   return kernel;
 }
@@ -71,6 +72,7 @@ UntypedKernel<Gemm, GatedProblem> gemm_fp8_gated_fp8_blocks_base(GatedWeights we
         fp8_gated_values(a, w, weights, {m, n, k}, of, scales, scales_a, scales_w);
     quantize_by_blocks(q, of_q, m, n, rows_of_values(v, n));
   });
+  kernel.tolerance = kFp8GatedNeighbours<sums>.tolerance();
   kernel.check = gated_fp8_check({Fp8Scales::Of::blocks, 8}, kFp8GatedNeighbours<sums>);
   return kernel;
 }

@@ -8,8 +8,8 @@
 // follow each other share the scales of A, as quantize_blocks writes them for all m rows; otherwise
 // each group has k / 128 * scale_leading(m) of them, one group behind the other. Each group has
 // scale_blocks(n) * (k / 128) scales of B. What of this is for rows that no group has is not read.
-// Sums, sizes, n and k are as for gemm_fp8.hpp's scales of blocks: another k than a multiple of 128
-// is a UserError, and tensor cores need sm_90 and an n that is a multiple of 8.
+// Sums, sizes, n, k, NaNs and zeros are as for gemm_fp8.hpp's scales of blocks: another k than a
+// multiple of 128 is a UserError, and tensor cores need sm_90 and an n that is a multiple of 8.
 //
 //   auto gemm = runtime.tuned(kiln::templates::gemm_grouped_fp8_block_kernel<>());
 //   gemm(stream, c, a, b, ends, m, n, k, groups, scales_a, scales_b);

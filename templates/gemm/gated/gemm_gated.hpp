@@ -10,8 +10,10 @@
 // (gemm.hpp) of `out`.
 //
 // Activation is one of kiln/epilogue.hpp without parameters: Silu, Gelu (exact), GeluTanh, Relu, or
-// one of your own. A NaN or infinity among the sums goes through both factors as float arithmetic
-// has it.
+// one of your own. Sums of NaNs, infinities and zeros are as in gemm.hpp. A NaN in gate or
+// up is one in out, and an infinity goes through both factors as float arithmetic has it: of
+// -infinity Relu makes 0 and Gelu -6e-9, Silu and GeluTanh NaN. A row of
+// zeros in A becomes activation(0) * 0, zeros.
 //
 // The weights are one array, W, in one of two layouts:
 //   GatedWeights::stacked      [2][n][k]: gate, and up behind it, as models store a merged

@@ -51,6 +51,7 @@ UntypedKernel<Gemm, GatedProblem> gemm_gated_fp8_tensor_base(GatedWeights weight
     const std::vector<float> v = gated_values(a, w, weights, {m, n, k}, of);
     quantize_by_scale(q, *scale, m, n, rows_of_values(v, n));
   });
+  kernel.tolerance = kGatedNeighbours.tolerance();
   kernel.check = gated_fp8_check({Fp8Scales::Of::all, 6}, kGatedNeighbours);
   return kernel;
 }
@@ -70,6 +71,7 @@ UntypedKernel<Gemm, GatedProblem> gemm_gated_fp8_blocks_base(GatedWeights weight
     const std::vector<float> v = gated_values(a, w, weights, {m, n, k}, of);
     quantize_by_blocks(q, scales, m, n, rows_of_values(v, n));
   });
+  kernel.tolerance = kGatedNeighbours.tolerance();
   kernel.check = gated_fp8_check({Fp8Scales::Of::blocks, 6}, kGatedNeighbours);
   return kernel;
 }

@@ -24,6 +24,8 @@
 // empty, and all rows one group's. Without rows or groups C is left alone; with k = 0 all sums are
 // 0.
 //
+// NaNs, infinities and zeros are as in gemm.hpp, and reach no other group.
+//
 // No end or count leads outside of the arrays: one that is negative counts as 0, one beyond m as m,
 // and an end that is less than an earlier one as that, so its group is empty.
 //

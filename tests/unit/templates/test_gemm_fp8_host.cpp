@@ -115,3 +115,29 @@ TEST_CASE("gemm of 8-bit floats: one NaN makes one row and column of NaNs", "[te
       if (i == 3 && !std::isnan(c)) CHECK(c == 0);
     }
 }
+
+TEST_CASE("gemm of 8-bit floats: a tensor's scale is a factor, whatever it is",
+          "[templates][host]") {
+  if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
+  using kiln::epilogue::TensorScales;
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN(),
+                  kInfinity = std::numeric_limits<float>::infinity();
+  const auto kernel = gemm_fp8_kernel<TensorScales>();
+  const HostInstance<GemmFp8Kernel<TensorScales>> gemm(
+      kernel, kernel.space.default_config(kiln::Target::Kind::host));
+  const GemmProblem p{3, 4, 8};
+  Array<float8_e4m3> a(3 * 8), b(4 * 8);
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] = float8_e4m3(i < 8 ? 0.0f : 1.0f);  // a row of 0
+  for (std::size_t i = 0; i < b.size(); ++i) b[i] = float8_e4m3(0.5f);
+  for (const auto& [of_a, of_b] : std::vector<std::pair<float, float>>{
+           {2, 3}, {0, 3}, {-0.25f, 8}, {kInfinity, 1}, {-kInfinity, -1}, {1, kNan}, {1e-40f, 1}}) {
+    CAPTURE(of_a, of_b);
+    Array<bfloat16> c(3 * 4);
+    gemm(p, c.data(), static_cast<const float8_e4m3*>(a.data()),
+         static_cast<const float8_e4m3*>(b.data()), 3, 4, 8, &of_a, &of_b);
+    for (std::size_t i = 0; i < c.size(); ++i) {
+      const float want = (i < 4 ? 0.0f : 4.0f) * (of_a * of_b), got = static_cast<float>(c[i]);
+      CHECK((std::isnan(want) ? std::isnan(got) : got == static_cast<float>(bfloat16(want))));
+    }
+  }
+}

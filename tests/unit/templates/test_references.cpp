@@ -34,6 +34,41 @@ TEMPLATE_TEST_CASE("gemm's reference is the equation", "[templates]", float, kil
   }
 }
 
+TEMPLATE_TEST_CASE("gemm's reference adds in double", "[templates]", float, kiln::float16,
+                   kiln::bfloat16, kiln::float8_e4m3) {
+  using T = TestType;
+  // A large product, small ones that a sum in float would lose beside it, and minus the large one.
+  constexpr int kDepth = 1500;
+  constexpr bool kNarrow = sizeof(T) == 1;
+  const float large = kNarrow ? 448 : 4096, small = kNarrow ? 1.0f / 512 : 1.0f / 1024;
+  std::vector<T> a(kDepth, T(small)), b(kDepth, T(small));
+  for (const std::size_t l : {0, 1, kDepth - 1}) a[l] = b[l] = T(large);
+  a[1] = T(0.0f);
+  a[kDepth - 1] = T(-large);
+  float got = 0;
+  gemm_sums<T>(GemmTranspose::nt,
+               gemm_shape<GemmTranspose::nt>(GemmProblem{1, 1, kDepth}).general(), a.data(),
+               b.data(), [&](const float* sums, int, int, int, int count) {
+                 REQUIRE(count == 1);
+                 got = sums[0];
+               });
+  CHECK(got == (kDepth - 3) * small * small);
+}
+
+TEST_CASE("each shipped kernel says how large the norm of its error may be", "[templates]") {
+  const kiln::Registry registry = kiln::shipped_kernels();
+  for (const auto& registered : registry.kernels())
+    for (const std::string& type : registered.types) {
+      const kiln::KernelDefinition kernel = registered.make(type);
+      INFO(kernel.name << " " << type);
+      const kiln::Tolerance& t = kernel.tolerance;
+      const bool same_bits = t.relative == 0 && t.absolute == 0 && !kernel.check;
+      CHECK((t.norm > 0 || same_bits));
+      // That of sums of 8-bit floats that are added fast is the largest.
+      CHECK(t.norm < 0.07);
+    }
+}
+
 TEST_CASE("the other references, on values worked out by hand", "[templates]") {
   float x[] = {3, 4, 0, 0, 1, 1, 1, 1}, w[] = {1, 2, 3, -1}, y[8];
   rmsnorm_kernel<float>().reference(y, x, w, 2, 4, 0.0f);

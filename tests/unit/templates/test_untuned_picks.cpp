@@ -110,7 +110,7 @@ TEST_CASE("what runs untuned on an H200, among all configs", "[templates]") {
   };
   // What was reached when this was written, less a fiftieth.
   for (const Least& least :
-       {Least{"gemm", "bf16", .93, .83}, Least{"gemm_fp8", "bf16", .92, .72},
+       {Least{"gemm", "bf16", .93, .83}, Least{"gemm_fp8", "bf16", .96, .94},
         Least{"gemm_gated_silu", "bf16", .95, .92}, Least{"softmax", "bf16", .97, .93},
         Least{"rmsnorm", "bf16", .95, .82}, Least{"layernorm", "bf16", .92, .79},
         Least{"rmsnorm_residual", "bf16", .97, .95}, Least{"quantize_rows", "bf16", .97, .95},

@@ -1,3 +1,4 @@
+#include <cstring>
 #include <limits>
 
 #include <nlohmann/json.hpp>
@@ -59,6 +60,36 @@ bool contains(const std::string& text, const std::string& part) {
 }
 
 }  // namespace
+
+TEST_CASE("a table has a line for each problem, whatever became of it", "[tools]") {
+  TuneResult fast = result(), exact = result(), none = result(), failed = result();
+  fast.norm_permitted = 4e-3;
+  fast.candidates[1].norm_error = 1.5e-3;
+  exact.kernel = "a_longer_name";
+  exact.types = {"kiln::templates::Fp8<float>"};
+  exact.norm_permitted = 0;
+  none.candidates[0].status = CandidateStatus::wrong_result;
+  none.winner_index = 0;
+  failed.failure = "no memory";
+  std::vector<SummaryRow> rows;
+  for (const TuneResult& one : {fast, exact, none, failed})
+    rows.push_back(summary_row(one, &kRoof));
+  const std::string text = summary(rows);
+  INFO(text);
+  const auto line = [&](const char* first, const std::string& rest) {
+    return contains(text, first + std::string(22 - std::strlen(first), ' ') + rest + "\n");
+  };
+  CHECK(line("", "     default  winner  speed  of the roofline   error  allowed"));
+  CHECK(
+      line("scale<float> n=1000", "        4 ms    2 ms  2.00x      50 % memory  0.0015    0.004"));
+  CHECK(line("a_longer_name n=1000",
+             "        4 ms    2 ms  2.00x      50 % memory       0        0"));
+  CHECK(line("scale<float> n=1000", "wrong_result"));
+  CHECK(line("scale<float> n=1000", "              failed"));
+  CHECK(summary({summary_row(fast)}).find('%') == std::string::npos);
+  const Verification launch{true, 0.5, {}, 2.5e-3};
+  CHECK(summary_row(fast, nullptr, &launch)[5] == "0.0025");
+}
 
 TEST_CASE("a report says what fell out and why", "[tools]") {
   const std::string text = describe(result());

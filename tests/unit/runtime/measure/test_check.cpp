@@ -77,6 +77,14 @@ TEST_CASE("a check judges instead of the tolerance", "[runtime][check]") {
   CHECK(find(r, {8, 0}).reason == "the sum is off by 3");
   CHECK(r.count(CandidateStatus::measured) == 3);
 
+  SECTION("the norm of the error is known, and judged by the tolerance") {
+    CHECK(r.winner().norm_error > 1);
+    kernel.tolerance.norm = 0.01;
+    const TuneResult judged = tune(bench, kernel);
+    CHECK(judged.norm_permitted == 0.01);
+    CHECK(contains(find(judged, {4, 0}).reason, "all elements of argument 0 together differ"));
+    CHECK(judged.winner().norm_error == 0);
+  }
   SECTION("damage is found all the same") {
     bench.of(4).run = [](void** args) {
       compute_doubling(args);

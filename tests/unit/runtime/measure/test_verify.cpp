@@ -79,6 +79,11 @@ TEST_CASE("what is a little wrong everywhere is wrong by its norm", "[runtime][v
   t.norm = 0;
   CHECK(compare(got, want, t).passes());
 
+  // One element may be as far off as elements may be, and many together less.
+  t = {.relative = 0.05, .absolute = 0, .norm = 0.01};
+  CHECK(compare<float>({1.04F}, {1}, t).passes());
+  CHECK_FALSE(compare<float>({1.04F, 1.04F, 1.04F, 1.04F}, {1, 1, 1, 1}, t).passes());
+
   // A few that are far off count for little; what is not finite on both sides counts for nothing.
   got = want;
   got[6] = 30;
