@@ -73,6 +73,10 @@ class ChoiceTuner {
                       const TuneOptions* alone, bool for_launch, Kernels kernels = Kernels::tuned);
   /// Whether launches of a decision need not tune its kernel.
   bool can_launch_at_once(const Decision& decision, const ProblemValues& bucket) const;
+  /// Whether a record answers as far as kernels have something in use: those that have nothing were
+  /// not tuned to the end, and cannot be timed now.
+  bool is_all_tried(const Recall& recall, const Field& field, const ProblemValues& bucket,
+                    const TuneOptions& options) const;
   /// What is on record for any policy. Where that is of the gate, `field` is the gated one from
   /// then on.
   std::optional<Recall> recall(Field& field, const ProblemValues& bucket);
@@ -115,6 +119,9 @@ class ChoiceTuner {
   Parts tune_alone_each(const Field& field, const ProblemValues& bucket, const TuneOptions* options,
                         bool for_launch, std::optional<std::size_t> retuned = {});
   Parts parts_in_use(const Field& field, const ProblemValues& bucket) const;
+  /// How a kernel's own tuning has failed for good.
+  std::optional<TuningFailedError> none_usable(ServedHandle& kernel,
+                                               const ProblemValues& bucket) const;
   /// Fails the kernels that ranks would launch with different configs: defaults may depend on the
   /// device. Finds whether `empty` holds on all ranks. A collective where there is a kernel.
   void compare_kernels(const Field& field, Parts& parts, const TuneOptions& options);

@@ -50,11 +50,12 @@ std::vector<Entrance> enter_all(std::span<const std::unique_ptr<Contender>> cont
                                 std::span<const std::int64_t> problem, bool deterministic);
 
 /// @param switches what alternatives are no contenders, and why
-/// @param entrances of enter_all(). @throws NoAlternative with the reasons
+/// @param entrances of enter_all(). @param by_ranks whether ranks decide for launches
+/// @throws NoAlternative with the reasons
 Field make_field(const detail::ChoiceDescription& choice, const Switches& switches,
                  std::span<const std::unique_ptr<Contender>> contenders,
                  std::span<const std::int64_t> problem, std::vector<Entrance> entrances,
-                 bool deterministic);
+                 bool deterministic, bool by_ranks);
 
 /// By contender: the config of a kernel that all ranks launch.
 using KernelConfigs = std::vector<std::optional<Values>>;
