@@ -61,6 +61,9 @@ struct Candidate {
   double seconds = 0;           ///< median per launch; for finalists, the winner's median times
                                 ///< their ratio to it in common rounds
   std::vector<double> samples;  ///< seconds per launch, in the order taken
+  /// Of a choice's candidate: the host's seconds for one launch, which it need not wait for. Median
+  /// of a few calls on an idle stream. 0: not known, as on the host device, where launches compute.
+  double host_seconds = 0;
   /// Largest |got - want| / (absolute + relative * |want|); <= 1 passes. A larger value also passes
   /// if no more elements exceed the tolerance than Tolerance::mismatches permits. Infinite if the
   /// kernel wrote where it must not, or if its `check` refused the outputs.

@@ -46,6 +46,7 @@ Contestant again(const Contestant& c) {
   Contestant fresh;
   fresh.candidate = c.candidate;
   fresh.rig = c.rig;
+  fresh.host_seconds = c.host_seconds;
   return fresh;
 }
 
@@ -224,6 +225,7 @@ void MeasuringLane::time(std::vector<Contestant>& contestants, const TimeLimit& 
     candidate.cut_seconds = c.cut ? c.cut->seconds() : 0;
     candidate.samples = c.samples;
     candidate.seconds = median(c.samples);
+    candidate.host_seconds = c.host_seconds;
     candidates_.set_score(c.candidate, undisturbed(c.samples) / pace);
     loaded_[c.candidate] = std::move(c);
   }

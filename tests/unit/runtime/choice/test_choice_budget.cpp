@@ -10,6 +10,7 @@
 #include "choice_fixture.hpp"
 #include "cublaslt_fixture.hpp"
 #include "kiln/communicators.hpp"
+#include "kiln/metrics.hpp"
 #include "kiln_test.hpp"
 
 using namespace kiln;
@@ -121,6 +122,40 @@ TEST_CASE("a record of a choice is no answer when a kernel that lost has become 
   REQUIRE(known);
   CHECK_THAT(known->describe(known->winner()), Catch::Contains("alternative=template"));
   CHECK(known->kernels.front().config == std::map<std::string, std::int64_t>{{"a", 8}, {"b", 0}});
+}
+
+TEST_CASE("all handles of a kernel get what one of them has found in a budget",
+          "[choice][budget]") {
+  Twice t;
+  t.process.of_typed(4).seconds = 0.1e-3;
+  t.twice.alternatives.push_back(t.process.way("mine", 0.5e-3));
+  const Runtime runtime = t.process.runtime();
+  const auto f = tuned(runtime, t.twice), g = tuned(runtime, t.twice);
+  const auto kernel = runtime.tuned(typed_doubling().definition());
+  // It has the default, and the other handle is to find the best.
+  kernel.tune({50}, {.max_evaluations = 1});
+  REQUIRE(kernel.config({50}) == Values{2, 0});
+  std::vector<TuneJob> jobs{{f, {50}}, {g, {50}}};
+  if (GENERATE(false, true)) jobs.push_back(TuneJob{kernel, {50}});
+  runtime.tune(jobs, {.max_seconds = 60});
+  CHECK(f.chosen({50}).name == "template");
+  CHECK(g.chosen({50}).name == "template");
+  if (jobs.size() == 3) CHECK(kernel.config({50}) == Values{4, 0});
+}
+
+TEST_CASE("a choice without a kernel says its rates itself", "[choice]") {
+  Twice t;
+  Doubling twice{.name = "twice", .problem = t.twice.problem};
+  twice.alternatives.push_back(t.process.way("mine", 0.5e-3));
+  twice.workload = typed_doubling().workload;
+  twice.reference = typed_doubling().reference;
+  twice.flops = [](const DoublingProblem& p) { return 1e6 * p.n; };
+  twice.bytes = [](const DoublingProblem& p) { return 2e6 * p.n; };
+  const TuneResult result = tuned(t.process.runtime(), twice).tune({50});
+  CHECK(result.flops == 5e7);
+  CHECK(result.bytes == 1e8);
+  CHECK(metrics(result, result.winner()).tflops == Approx(5e7 / 0.5e-3 * 1e-12));
+  CHECK(metrics(result, result.winner()).gbs == Approx(1e8 / 0.5e-3 * 1e-9));
 }
 
 TEST_CASE("alternatives meet although kernels could use up the budget", "[choice][budget]") {
