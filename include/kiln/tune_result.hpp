@@ -61,9 +61,6 @@ struct Candidate {
   double seconds = 0;           ///< median per launch; for finalists, the winner's median times
                                 ///< their ratio to it in common rounds
   std::vector<double> samples;  ///< seconds per launch, in the order taken
-  /// Of a choice's candidate: the host's seconds for one launch, which it need not wait for. Median
-  /// of a few calls on an idle stream. 0: not known, as on the host device, where launches compute.
-  double host_seconds = 0;
   /// Largest |got - want| / (absolute + relative * |want|); <= 1 passes. A larger value also passes
   /// if no more elements exceed the tolerance than Tolerance::mismatches permits. Infinite if the
   /// kernel wrote where it must not, or if its `check` refused the outputs.
@@ -77,6 +74,9 @@ struct Candidate {
   /// When its outcome was known: seconds of tuning this problem until then, earlier runs included.
   /// 0: not known, as in records of earlier versions and where ranks tune together.
   double after_seconds = 0;
+  /// Of a choice's candidate: the host's seconds for one launch, which it need not wait for. Median
+  /// of a few calls on an idle stream. 0: not known, as on the host device, where launches compute.
+  double host_seconds = 0;
 };
 
 /// An alternative of a choice (choice.hpp) that took no part, or not with its best guess.

@@ -1,6 +1,7 @@
 #include "runtime/choice/choice_tuner.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <new>
@@ -31,6 +32,16 @@ namespace {
 constexpr double kShareAlone = 0.8;
 constexpr double kLeastSeconds = 0.1;
 
+/// Of a kernel's own tuning, which may have found its candidates wrong, or worse.
+CannotRun kernel_failure(const TuningFailedError& error) {
+  const auto is_wrong = [](const TuningFailedError::Reason& reason) {
+    return std::ranges::any_of(
+        std::array{CandidateStatus::wrong_result, CandidateStatus::crashed, CandidateStatus::hung},
+        [&](CandidateStatus status) { return reason.reason.starts_with(to_string(status)); });
+  };
+  return {error.what(), false, std::ranges::any_of(error.reasons(), is_wrong)};
+}
+
 /// What is left of a time limit since `start`.
 void leave_rest(TuneOptions& options, Clock::time_point start) {
   if (const double all = options.max_seconds.value_or(0); all > 0)
@@ -39,12 +50,12 @@ void leave_rest(TuneOptions& options, Clock::time_point start) {
 
 }  // namespace
 
-std::set<Values> failed_configs(const TuneResult& result) {
-  std::set<Values> failed;
+FailedConfigs failed_configs(const TuneResult& result) {
+  FailedConfigs failed;
   for (const Candidate& c : result.candidates)
     if (c.status == CandidateStatus::launch_failed || c.status == CandidateStatus::wrong_result ||
         c.status == CandidateStatus::crashed || c.status == CandidateStatus::hung)
-      failed.insert(c.config);
+      failed.emplace(c.config, c.status);
   return failed;
 }
 
@@ -176,10 +187,10 @@ ChoiceTuner::Parts ChoiceTuner::tune_alone_each(const Field& field, const Proble
     try {
       contenders_[i]->tune(bucket, part ? &*part : options, for_launch, tuned);
     } catch (const NoneUsable& error) {
-      parts.failed[i] = {error.what(), false};
+      parts.failed[i] = kernel_failure(error);
       tried_all = error.result().end != SearchEnd::seconds;
     } catch (const TuningFailedError& error) {  // as it has before
-      parts.failed[i] = {error.what(), false};
+      parts.failed[i] = kernel_failure(error);
       const auto kernel = contenders_[i]->kernel();
       tried_all = kernel && none_usable(*kernel, bucket);
     } catch (const DeviceLost& error) {
@@ -383,7 +394,7 @@ ChoiceTuner::Parts ChoiceTuner::parts_in_use(const Field& field,
     if (!kernel || field.entrances[i].candidates.empty()) continue;
     if (!contenders_[i]->is_in_use(bucket)) {
       const auto failed = none_usable(*kernel, bucket);
-      parts.failed[i] = failed ? CannotRun{failed->what(), false}
+      parts.failed[i] = failed ? kernel_failure(*failed)
                                : CannotRun{"its own tuning has put nothing in use", true};
       parts.complete = parts.complete && failed;
       continue;
@@ -503,8 +514,8 @@ ChoiceTuner::Agreed ChoiceTuner::tune_in_common(Field common, const ProblemValue
 }
 
 /// Each rank knows only its own failures, and the ranks' records may list different ones.
-std::set<Values> ChoiceTuner::failed_on_any(const Field& field, const Parts& parts,
-                                            const TuneResult& result, const TuneOptions& options) {
+FailedConfigs ChoiceTuner::failed_on_any(const Field& field, const Parts& parts,
+                                         const TuneResult& result, const TuneOptions& options) {
   const std::vector<Values>& configs = field.subject.configs;
   std::vector<float> failed(configs.size(), 0);
   for (std::size_t i = 0; i < configs.size(); ++i) {
@@ -516,9 +527,10 @@ std::set<Values> ChoiceTuner::failed_on_any(const Field& field, const Parts& par
   }
   // If the ranks did not answer, this rank may launch only the winner.
   const bool answered = take_greatest(workshop_, options, failed);
-  std::set<Values> none;
+  FailedConfigs none;
   for (std::size_t i = 0; i < configs.size(); ++i)
-    if (answered ? failed[i] != 0 : configs[i] != result.winner().config) none.insert(configs[i]);
+    if (answered ? failed[i] != 0 : configs[i] != result.winner().config)
+      none.emplace(configs[i], CandidateStatus::launch_failed);
   return none;
 }
 

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -60,11 +60,14 @@ Field make_field(const detail::ChoiceDescription& choice, const Switches& switch
 /// By contender: the config of a kernel that all ranks launch.
 using KernelConfigs = std::vector<std::optional<Values>>;
 
+/// Configs that were tried and may not be launched, and why.
+using FailedConfigs = std::map<Values, CandidateStatus>;
+
 /// What launches of a bucket use.
 struct Decision {
   Field field;
-  Values config{};            ///< of the field
-  std::set<Values> failed{};  ///< configs of the field that no launch may use
+  Values config{};         ///< of the field
+  FailedConfigs failed{};  ///< of the field
   /// All ranks have decided the same. So what one rank alone lacks is no reason for it to launch
   /// anything else, and a kernel is launched with its config below, or not at all.
   bool by_ranks = false;

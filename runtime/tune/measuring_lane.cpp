@@ -111,6 +111,8 @@ std::optional<Contestant> MeasuringLane::load(std::size_t index, const Build& bu
   } catch (const TrialCut& cut) {
     cut_off(index, cut);
     return {};
+  } catch (const TrialFault& fault) {
+    loaded = Refusal{fault.status(), fault.what()};
   } catch (const OutOfMemory& error) {
     loaded = Refusal{CandidateStatus::not_tried, error.what()};
   } catch (const Error& error) {

@@ -523,6 +523,31 @@ TEST_CASE_METHOD(Twice, "a choice whose kernel has no usable candidate is measur
   CHECK(launches(f, 50));
 }
 
+TEST_CASE_METHOD(Twice, "a kernel that has no config for one problem serves others",
+                 "[choice][prepare][sealed]") {
+  Typed kernel = typed_doubling();
+  kernel.launch = {[](const DoublingConfig& c, const DoublingProblem& p) {
+    // For 50 more threads than any device has in a block.
+    return Launch{{unsigned((p.n + c.a - 1) / c.a)}, {p.n == 50 ? 1U << 20 : unsigned(c.a)}, 0};
+  }};
+  twice = choice(kernel, "twice");
+  twice.alternatives.push_back(process.way("mine", 0.5e-3));
+  for (int i = 0; i < 2; ++i) {  // measured, and on record
+    const Runtime runtime = process.runtime();
+    const auto f = tuned(runtime, twice);
+    const PrepareReport report = runtime.prepare(of_choices({50, 70}));
+    CHECK(report.complete());
+    CHECK(report.problems[0].alternative == "mine");
+    CHECK(report.searched == (i == 0 ? 3 : 0));  // the kernel for 70, and twice the choice
+    runtime.seal();
+    process.calls.clear();
+    CHECK(launches(f, 60));
+    CHECK(process.calls.empty());
+    CHECK(launches(f, 50));
+    CHECK(process.calls["mine"] == 1);
+  }
+}
+
 TEST_CASE_METHOD(Twice, "a choice without a compiler for its kernel is measured once",
                  "[choice][prepare]") {
   twice.alternatives.push_back(process.way("mine", 0.5e-3));
