@@ -28,6 +28,7 @@ std::string rates(const TuneResult& result, const Candidate& candidate, const Ro
   if (m.bound != BoundBy::unknown)
     text +=
         format(", {:.0f} % of the roofline ({})", 100 * m.roofline_fraction, to_string(m.bound));
+  if (m.host_seconds > 0) text += format(", {} of the host", show_time(m.host_seconds));
   return text;
 }
 

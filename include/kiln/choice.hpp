@@ -44,6 +44,8 @@ struct Choice<Problem, void(Args...)> {
   std::string data_version{};                                 ///< as Kernel::data_version
   /// Tells choices of one name apart in records and reports. Empty: the types of the first kernel.
   std::vector<std::string> types{};
+  std::function<double(const Problem&)> flops{};  ///< as Kernel::flops
+  std::function<double(const Problem&)> bytes{};  ///< as Kernel::bytes
 
   /// @throws UserError naming the field that is missing or wrong.
   detail::ChoiceDescription description() const;
@@ -88,6 +90,8 @@ struct AlternativeInfo {
   std::string name, version, numerics;
   bool capturable = true;
   std::string why_not;  ///< why it takes no part; empty: it does
+  /// On record for its best candidate: Candidate::host_seconds. 0: not known.
+  double host_seconds = 0;
 };
 
 /// What launches of a problem use.
@@ -212,6 +216,8 @@ detail::ChoiceDescription Choice<Problem, void(Args...)>::description() const {
       }(std::index_sequence_for<Args...>{});
     };
   if (workload || reference) operation.device_reference.reset();
+  if (flops) operation.flops = [f = flops](Span p) { return f(from_values<Problem>(p)); };
+  if (bytes) operation.bytes = [f = bytes](Span p) { return f(from_values<Problem>(p)); };
   if (tolerance) operation.tolerance = *tolerance;
   if (!data_version.empty()) operation.data_version = data_version;
   d.types = types.empty() ? operation.types : types;

@@ -16,9 +16,10 @@ const char* to_string(BoundBy bound) noexcept;
 
 /// The metrics of one launch. Values that are not known are 0.
 struct Metrics {
-  double seconds = 0;  ///< median
-  double tflops = 0;   ///< 10^12 operations per second
-  double gbs = 0;      ///< 10^9 bytes per second: the least that the problem moves
+  double seconds = 0;       ///< median
+  double tflops = 0;        ///< 10^12 operations per second
+  double gbs = 0;           ///< 10^9 bytes per second: the least that the problem moves
+  double host_seconds = 0;  ///< as Candidate::host_seconds
   /// The roofline's time over the candidate's: 1 is as fast as the device was seen to be. Above 1
   /// where the data fits a cache, or the work can use units that the roofline does not know of.
   double roofline_fraction = 0;

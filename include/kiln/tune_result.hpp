@@ -75,6 +75,9 @@ struct Candidate {
   /// When its outcome was known: seconds of tuning this problem until then, earlier runs included.
   /// 0: not known, as in records of earlier versions and where ranks tune together.
   double after_seconds = 0;
+  /// Of a choice's candidate: the host's seconds for one launch, which it need not wait for. Median
+  /// of a few calls on an idle stream. 0: not known, as on the host device, where launches compute.
+  double host_seconds = 0;
 };
 
 /// An alternative of a choice (choice.hpp) that took no part, or not with its best guess.

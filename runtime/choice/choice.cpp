@@ -15,6 +15,20 @@ namespace kiln::detail {
 using runtime::in_use_of;
 using runtime::InUse;
 
+namespace {
+
+/// Of the best candidate of an alternative.
+double host_seconds_of(const TuneResult& result, const std::string& alternative) {
+  const Candidate* best = nullptr;
+  for (const Candidate& c : result.candidates)
+    if (c.status == CandidateStatus::measured && result.show(0, c.config[0]) == alternative &&
+        (!best || c.seconds < best->seconds))
+      best = &c;
+  return best ? best->host_seconds : 0;
+}
+
+}  // namespace
+
 TunedChoiceCore::TunedChoiceCore(const Runtime& runtime, ChoiceDescription choice,
                                  ChoiceOptions options)
     : engine_(Access::engine(runtime)),
@@ -131,6 +145,11 @@ ChosenAlternative TunedChoiceCore::chosen(Span problem) {
 std::vector<AlternativeInfo> TunedChoiceCore::alternatives(Span problem) {
   const ProblemValues bucket = choice_.operation.bucketed(problem);
   const auto decided = tuner_.decided(bucket);
+  std::optional<TuneResult> on_record;
+  try {
+    on_record = known(problem);
+  } catch (const runtime::NoAlternative&) {  // each says why
+  }
   std::vector<AlternativeInfo> all;
   for (std::size_t i = 0, on = 0; i < choice_.alternatives.size(); ++i) {
     const AlternativeDescription& a = choice_.alternatives[i];
@@ -140,6 +159,7 @@ std::vector<AlternativeInfo> TunedChoiceCore::alternatives(Span problem) {
     info.version = contenders_[on]->version();
     info.why_not = decided && decided->by_ranks ? decided->field.entrances[on].why_not
                                                 : contenders_[on]->enter(bucket).why_not;
+    if (on_record) info.host_seconds = host_seconds_of(*on_record, a.name);
     ++on;
   }
   return all;

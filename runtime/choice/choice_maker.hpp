@@ -106,6 +106,8 @@ class ChoiceMaker final : public TrialMaker {
                                                const Values& candidate) const {
     if (const CannotRun& failed = failed_[contender]; failed.passing)
       throw OutOfMemory(failed.why);
+    else if (failed.wrong)
+      throw TrialFault(CandidateStatus::wrong_result, failed.why);
     else if (!failed.why.empty())
       throw EnvironmentError(failed.why);
     try {

@@ -1,6 +1,7 @@
 #include "runtime/choice/choice_tuner.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <new>
@@ -31,6 +32,16 @@ namespace {
 constexpr double kShareAlone = 0.8;
 constexpr double kLeastSeconds = 0.1;
 
+/// Of a kernel's own tuning, which may have found its candidates wrong, or worse.
+CannotRun kernel_failure(const TuningFailedError& error) {
+  const auto is_wrong = [](const TuningFailedError::Reason& reason) {
+    return std::ranges::any_of(
+        std::array{CandidateStatus::wrong_result, CandidateStatus::crashed, CandidateStatus::hung},
+        [&](CandidateStatus status) { return reason.reason.starts_with(to_string(status)); });
+  };
+  return {error.what(), false, std::ranges::any_of(error.reasons(), is_wrong)};
+}
+
 /// What is left of a time limit since `start`.
 void leave_rest(TuneOptions& options, Clock::time_point start) {
   if (const double all = options.max_seconds.value_or(0); all > 0)
@@ -39,12 +50,12 @@ void leave_rest(TuneOptions& options, Clock::time_point start) {
 
 }  // namespace
 
-std::set<Values> failed_configs(const TuneResult& result) {
-  std::set<Values> failed;
+FailedConfigs failed_configs(const TuneResult& result) {
+  FailedConfigs failed;
   for (const Candidate& c : result.candidates)
-    if (c.status == CandidateStatus::wrong_result || c.status == CandidateStatus::crashed ||
-        c.status == CandidateStatus::hung)
-      failed.insert(c.config);
+    if (c.status == CandidateStatus::launch_failed || c.status == CandidateStatus::wrong_result ||
+        c.status == CandidateStatus::crashed || c.status == CandidateStatus::hung)
+      failed.emplace(c.config, c.status);
   return failed;
 }
 
@@ -79,7 +90,8 @@ Decision ChoiceTuner::first_of(Span problem, const Decision& of_bucket) const {
 }
 
 Field ChoiceTuner::field_of(Span problem, std::vector<Entrance> entrances) const {
-  return make_field(choice_, switches_, contenders_, problem, std::move(entrances), deterministic_);
+  return make_field(choice_, switches_, contenders_, problem, std::move(entrances), deterministic_,
+                    asked_by_launches_ || engine_.options().tuning.ranks);
 }
 
 ChoiceTuner::Decided ChoiceTuner::decided(const ProblemValues& bucket) const {
@@ -162,7 +174,7 @@ ChoiceTuner::Parts ChoiceTuner::tune_alone_each(const Field& field, const Proble
   for (std::size_t i = 0; i < contenders_.size(); ++i) {
     if (field.entrances[i].candidates.empty()) continue;
     TunedAlone tuned;
-    bool none_usable = false;
+    bool tried_all = false;
     // What one kernel leaves of its part is the next ones'.
     std::optional<TuneOptions> part;
     if (options && contenders_[i]->what().kernel) {
@@ -175,8 +187,12 @@ ChoiceTuner::Parts ChoiceTuner::tune_alone_each(const Field& field, const Proble
     try {
       contenders_[i]->tune(bucket, part ? &*part : options, for_launch, tuned);
     } catch (const NoneUsable& error) {
-      parts.failed[i] = {error.what(), false};
-      none_usable = true;
+      parts.failed[i] = kernel_failure(error);
+      tried_all = error.result().end != SearchEnd::seconds;
+    } catch (const TuningFailedError& error) {  // as it has before
+      parts.failed[i] = kernel_failure(error);
+      const auto kernel = contenders_[i]->kernel();
+      tried_all = kernel && none_usable(*kernel, bucket);
     } catch (const DeviceLost& error) {
       if (!together) throw;
       parts.failed[i] = {error.what(), true};  // the other ranks go on to the next part
@@ -194,7 +210,7 @@ ChoiceTuner::Parts ChoiceTuner::tune_alone_each(const Field& field, const Proble
       if (!together) throw;
       parts.failed[i] = {kForeignException, false};
     }
-    const bool searched = parts.failed[i].why.empty() || none_usable;
+    const bool searched = parts.failed[i].why.empty() || tried_all;
     parts.complete = parts.complete && searched && tuned.complete;
     parts.changed = parts.changed || tuned.changed;
     parts.kernels[i] = std::move(tuned.kernel);
@@ -377,14 +393,35 @@ ChoiceTuner::Parts ChoiceTuner::parts_in_use(const Field& field,
     const auto kernel = contenders_[i]->kernel();
     if (!kernel || field.entrances[i].candidates.empty()) continue;
     if (!contenders_[i]->is_in_use(bucket)) {
-      parts.failed[i] = {"its own tuning has put nothing in use", true};
-      parts.complete = false;
+      const auto failed = none_usable(*kernel, bucket);
+      parts.failed[i] = failed ? kernel_failure(*failed)
+                               : CannotRun{"its own tuning has put nothing in use", true};
+      parts.complete = parts.complete && failed;
       continue;
     }
     const auto known = kernel->known(kernel->definition().bucketed(bucket));
     parts.complete = parts.complete && known && known->complete;
   }
   return parts;
+}
+
+std::optional<TuningFailedError> ChoiceTuner::none_usable(ServedHandle& kernel,
+                                                          const ProblemValues& bucket) const {
+  return runtime::none_usable(engine_, kernel.problems(), kernel.definition(),
+                              kernel.definition().bucketed(bucket));
+}
+
+bool ChoiceTuner::is_all_tried(const Recall& recall, const Field& field,
+                               const ProblemValues& bucket, const TuneOptions& options) const {
+  if (recall.result.end != SearchEnd::finished) return false;
+  Recall ended = recall;
+  ended.result.complete = true;
+  if (!answers(ended, options, false)) return false;
+  return std::ranges::all_of(field.subject.configs, [&](const Values& config) {
+    const auto tried = std::ranges::find(recall.result.candidates, config, &Candidate::config);
+    return (tried != recall.result.candidates.end() && was_built(*tried)) ||
+           !contenders_[field.place(config).contender]->is_in_use(bucket);
+  });
 }
 
 bool ChoiceTuner::can_launch_at_once(const Decision& decision, const ProblemValues& bucket) const {
@@ -477,8 +514,8 @@ ChoiceTuner::Agreed ChoiceTuner::tune_in_common(Field common, const ProblemValue
 }
 
 /// Each rank knows only its own failures, and the ranks' records may list different ones.
-std::set<Values> ChoiceTuner::failed_on_any(const Field& field, const Parts& parts,
-                                            const TuneResult& result, const TuneOptions& options) {
+FailedConfigs ChoiceTuner::failed_on_any(const Field& field, const Parts& parts,
+                                         const TuneResult& result, const TuneOptions& options) {
   const std::vector<Values>& configs = field.subject.configs;
   std::vector<float> failed(configs.size(), 0);
   for (std::size_t i = 0; i < configs.size(); ++i) {
@@ -490,9 +527,10 @@ std::set<Values> ChoiceTuner::failed_on_any(const Field& field, const Parts& par
   }
   // If the ranks did not answer, this rank may launch only the winner.
   const bool answered = take_greatest(workshop_, options, failed);
-  std::set<Values> none;
+  FailedConfigs none;
   for (std::size_t i = 0; i < configs.size(); ++i)
-    if (answered ? failed[i] != 0 : configs[i] != result.winner().config) none.insert(configs[i]);
+    if (answered ? failed[i] != 0 : configs[i] != result.winner().config)
+      none.emplace(configs[i], CandidateStatus::launch_failed);
   return none;
 }
 

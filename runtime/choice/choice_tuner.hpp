@@ -7,7 +7,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <span>
 #include <vector>
 
@@ -73,6 +72,10 @@ class ChoiceTuner {
                       const TuneOptions* alone, bool for_launch, Kernels kernels = Kernels::tuned);
   /// Whether launches of a decision need not tune its kernel.
   bool can_launch_at_once(const Decision& decision, const ProblemValues& bucket) const;
+  /// Whether a record answers as far as kernels have something in use: those that have nothing were
+  /// not tuned to the end, and cannot be timed now.
+  bool is_all_tried(const Recall& recall, const Field& field, const ProblemValues& bucket,
+                    const TuneOptions& options) const;
   /// What is on record for any policy. Where that is of the gate, `field` is the gated one from
   /// then on.
   std::optional<Recall> recall(Field& field, const ProblemValues& bucket);
@@ -80,11 +83,12 @@ class ChoiceTuner {
   /// The kernels among the alternatives that take part, with their buckets.
   std::vector<detail::ChoiceCore::KernelProblem> kernels(const ProblemValues& bucket) const;
 
-  /// Contenders with one of these configs have failed in this choice.
-  void note_failed(const Field& field, const std::set<Values>& configs) noexcept {
-    for (const Values& config : configs) failed_[field.place(config).contender] = true;
+  /// Contenders of which one of these was wrong, or worse, are not trusted with other problems.
+  void note_failed(const Field& field, const FailedConfigs& configs) noexcept {
+    for (const auto& [config, status] : configs)
+      if (status != CandidateStatus::launch_failed) failed_[field.place(config).contender] = true;
   }
-  /// Whether a contender has failed in any bucket. Takes no lock.
+  /// Whether that was so of a contender in any bucket. Takes no lock.
   bool has_failed(std::size_t contender) const noexcept { return failed_[contender]; }
 
   struct Agreed {
@@ -115,6 +119,9 @@ class ChoiceTuner {
   Parts tune_alone_each(const Field& field, const ProblemValues& bucket, const TuneOptions* options,
                         bool for_launch, std::optional<std::size_t> retuned = {});
   Parts parts_in_use(const Field& field, const ProblemValues& bucket) const;
+  /// How a kernel's own tuning has failed for good.
+  std::optional<TuningFailedError> none_usable(ServedHandle& kernel,
+                                               const ProblemValues& bucket) const;
   /// Fails the kernels that ranks would launch with different configs: defaults may depend on the
   /// device. Finds whether `empty` holds on all ranks. A collective where there is a kernel.
   void compare_kernels(const Field& field, Parts& parts, const TuneOptions& options);
@@ -136,8 +143,8 @@ class ChoiceTuner {
                         bool for_launch);
   void note_undecidable(const ProblemValues& bucket, const TuneOptions& options,
                         std::exception_ptr why);
-  std::set<Values> failed_on_any(const Field& field, const Parts& parts, const TuneResult& result,
-                                 const TuneOptions& options);
+  FailedConfigs failed_on_any(const Field& field, const Parts& parts, const TuneResult& result,
+                              const TuneOptions& options);
   Field field_of(Span problem, std::vector<Entrance> entrances) const;
 
   detail::Engine& engine_;
@@ -158,7 +165,6 @@ class ChoiceTuner {
   std::map<Values, Outcome> outcomes_;  ///< by bucket
 };
 
-/// Configs that were tried and may not be launched.
-std::set<Values> failed_configs(const TuneResult& result);
+FailedConfigs failed_configs(const TuneResult& result);
 
 }  // namespace kiln::runtime

@@ -46,6 +46,7 @@ struct CannotRun {
   std::string why{};
   /// Caused by the environment (memory, compiler): a later attempt may succeed.
   bool passing = false;
+  bool wrong = false;  ///< it has been found wrong, or has crashed or hung
 };
 
 /// The outcome of tuning an alternative by itself.

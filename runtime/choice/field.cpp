@@ -60,11 +60,10 @@ std::vector<LeftOut> left_out(const detail::ChoiceDescription& choice, const Swi
   return all;
 }
 
-/// What a kernel runs with, by its own handle. Nothing where ranks decide on that.
+/// What a kernel runs with, by its own handle.
 std::map<std::string, std::int64_t> config_of(const Contender& contender,
                                               std::span<const std::int64_t> bucket) {
   const auto kernel = contender.kernel();
-  if (kernel->engine().options().tuning.ranks) return {};
   const ProblemValues own = kernel->definition().bucketed(bucket);
   // What another process will find on record comes first.
   if (const auto known = kernel->known(own))
@@ -73,19 +72,25 @@ std::map<std::string, std::int64_t> config_of(const Contender& contender,
   return used ? kernel->what().named_config(used->config) : std::map<std::string, std::int64_t>();
 }
 
-/// Asks for buckets where a result is told of alone, because that runs a kernel's own code.
+/// Asks for buckets where a result is told of alone, because that runs a kernel's own code. Where
+/// ranks decide what kernels run with, it is not told.
 std::function<std::vector<KernelOfChoice>(std::span<const std::int64_t>)> kernels_of(
-    std::span<const std::unique_ptr<Contender>> contenders, std::span<const Entrance> entrances) {
+    std::span<const std::unique_ptr<Contender>> contenders, std::span<const Entrance> entrances,
+    bool by_ranks) {
   std::vector<const Contender*> kernels;
   for (std::size_t i = 0; i < contenders.size(); ++i)
     if (contenders[i]->what().kernel && !entrances[i].candidates.empty())
       kernels.push_back(contenders[i].get());
-  return [kernels](std::span<const std::int64_t> problem) {
+  return [kernels, by_ranks](std::span<const std::int64_t> problem) {
     std::vector<KernelOfChoice> all;
     for (const Contender* one : kernels) try {
         const KernelDefinition& kernel = *one->what().kernel;
-        all.push_back({one->what().name, kernel.name, kernel.types,
-                       Values(kernel.bucketed(problem)), config_of(*one, problem)});
+        KernelOfChoice& of = all.emplace_back();
+        of.alternative = one->what().name;
+        of.kernel = kernel.name;
+        of.types = kernel.types;
+        of.problem = Values(kernel.bucketed(problem));
+        if (!by_ranks) of.config = config_of(*one, problem);
       } catch (...) {  // the kernel's own tuning tells of that
       }
     return all;
@@ -109,7 +114,7 @@ std::vector<Entrance> enter_all(std::span<const std::unique_ptr<Contender>> cont
 Field make_field(const detail::ChoiceDescription& choice, const Switches& switches,
                  std::span<const std::unique_ptr<Contender>> contenders,
                  std::span<const std::int64_t> problem, std::vector<Entrance> entrances,
-                 bool deterministic) {
+                 bool deterministic, bool by_ranks) {
   Field field;
   detail::FunctionDescription& subject = field.subject;
   std::vector<std::int64_t> ids;
@@ -140,7 +145,7 @@ Field make_field(const detail::ChoiceDescription& choice, const Switches& switch
   subject.flops = choice.operation.flops;
   subject.bytes = choice.operation.bytes;
   subject.left_out = left_out(choice, switches, entrances);
-  subject.kernels = kernels_of(contenders, entrances);
+  subject.kernels = kernels_of(contenders, entrances, by_ranks);
   subject.version = version_of(choice, switches, contenders, entrances);
   subject.deterministic = deterministic;
   subject.problem_fields = choice.operation.problem_fields;

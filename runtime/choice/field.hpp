@@ -3,9 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -50,20 +50,24 @@ std::vector<Entrance> enter_all(std::span<const std::unique_ptr<Contender>> cont
                                 std::span<const std::int64_t> problem, bool deterministic);
 
 /// @param switches what alternatives are no contenders, and why
-/// @param entrances of enter_all(). @throws NoAlternative with the reasons
+/// @param entrances of enter_all(). @param by_ranks whether ranks decide for launches
+/// @throws NoAlternative with the reasons
 Field make_field(const detail::ChoiceDescription& choice, const Switches& switches,
                  std::span<const std::unique_ptr<Contender>> contenders,
                  std::span<const std::int64_t> problem, std::vector<Entrance> entrances,
-                 bool deterministic);
+                 bool deterministic, bool by_ranks);
 
 /// By contender: the config of a kernel that all ranks launch.
 using KernelConfigs = std::vector<std::optional<Values>>;
 
+/// Configs that were tried and may not be launched, and why.
+using FailedConfigs = std::map<Values, CandidateStatus>;
+
 /// What launches of a bucket use.
 struct Decision {
   Field field;
-  Values config{};            ///< of the field
-  std::set<Values> failed{};  ///< configs of the field that no launch may use
+  Values config{};         ///< of the field
+  FailedConfigs failed{};  ///< of the field
   /// All ranks have decided the same. So what one rank alone lacks is no reason for it to launch
   /// anything else, and a kernel is launched with its config below, or not at all.
   bool by_ranks = false;

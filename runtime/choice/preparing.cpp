@@ -83,7 +83,11 @@ PreparedChoice TunedChoiceCore::make_ready_alone(Span problem, const ProblemValu
   } else {
     Decision recalled = decision;
     const auto recall = tuner_.recall(recalled.field, bucket);
-    const bool is_final = recall ? runtime::answers(*recall, options, false) : known;
+    const bool is_final =
+        !recall
+            ? known
+            : runtime::answers(*recall, options, false) ||
+                  (!has_gate() && tuner_.is_all_tried(*recall, decision.field, bucket, options));
     if (measure && !is_final && tuner_.workshop().may_measure(false)) {
       // A gate comes before kernels are tuned.
       made.tuned = has_gate() ? tune(problem, &options) : meet(problem, options);

@@ -47,6 +47,7 @@ Metrics metrics(const TuneResult& result, const Candidate& candidate,
   m.seconds = candidate.seconds;
   m.tflops = positive(result.flops) / m.seconds * 1e-12;
   m.gbs = positive(result.bytes) / m.seconds * 1e-9;
+  m.host_seconds = candidate.host_seconds;
   if (!roofline) return m;
   const bool tensor_cores =
       std::any_of(result.types.begin(), result.types.end(), [](const std::string& type) {

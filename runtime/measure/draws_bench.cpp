@@ -15,6 +15,8 @@ struct DrawsBench::DrawsRig final : Rig {
   bool is_call() const noexcept override { return of.front()->is_call(); }
 };
 
+Rig& DrawsBench::first_of(Rig& rig) { return *static_cast<DrawsRig&>(rig).of.front(); }
+
 DrawsBench::DrawsBench(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
                        std::shared_ptr<Device> device, std::uint64_t seed,
                        const FindCall& find_call)

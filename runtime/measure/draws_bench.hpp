@@ -46,6 +46,9 @@ class DrawsBench final : public ProblemBench {
   double time(Rig& rig, std::size_t launches) override;
   bool record(Rig& rig, std::size_t launches) override;
   void forget_recording(Rig& rig) override;
+  double host_seconds(Rig& rig) override {  // the host does the same for each draw
+    return draws_.front()->bench.host_seconds(first_of(rig));
+  }
   std::string repair() override;
   bool lost() noexcept override { return device_->lost(); }
   bool shares_cpu() const noexcept override { return device_->shares_cpu(); }
@@ -61,6 +64,7 @@ class DrawsBench final : public ProblemBench {
   };
   struct DrawsRig;
 
+  static Rig& first_of(Rig& rig);
   const KernelBench& first() const noexcept { return draws_.front()->bench; }
 
   std::shared_ptr<Device> device_;

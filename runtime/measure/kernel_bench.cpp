@@ -8,8 +8,10 @@
 #include "runtime/device/loaded_modules.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/measure/sampler.hpp"
+#include "runtime/measure/statistics.hpp"
 #include "runtime/measure/translated.hpp"
 #include "runtime/measure/trial_kernel.hpp"
+#include "runtime/support/time_limit.hpp"
 
 namespace kiln::runtime {
 
@@ -21,6 +23,9 @@ constexpr double kSecondsForCopies = 0.5;
 /// Bytes per thread. The CUDA driver has allocated them for each thread that fits the device, and
 /// allocates more at a launch that needs more (cuCtxSetLimit, CU_LIMIT_STACK_SIZE).
 constexpr int kStackThatIsThere = 1024;
+/// Calls of which the host's time is taken, and seconds after which there are enough of them.
+constexpr std::size_t kHostCalls = 7;
+constexpr double kHostSeconds = 2e-3;
 
 }  // namespace
 
@@ -155,6 +160,22 @@ bool KernelBench::record(Rig& rig, std::size_t launches) {
   r.first_copy = workload_.take(launches);
   r.replay = device_->capture(stream_, [&] { launch(r, r.first_copy, launches); });
   return r.replay != nullptr;
+}
+
+double KernelBench::host_seconds(Rig& rig) {
+  const auto& r = static_cast<const KernelRig&>(rig);
+  if (!r.call || shares_cpu()) return 0;
+  std::vector<double> calls;
+  for (double all = 0; calls.size() < kHostCalls && all < kHostSeconds; all += calls.back()) {
+    const std::size_t copy = workload_.take(1);
+    workload_.prepare(stream_, copy, 1);
+    device_->synchronize(stream_);
+    const auto start = Clock::now();
+    launch(r, copy, 1);
+    calls.push_back(seconds_since(start));
+  }
+  device_->synchronize(stream_);
+  return median(calls);
 }
 
 std::string KernelBench::repair() {

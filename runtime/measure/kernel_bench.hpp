@@ -41,6 +41,8 @@ class KernelBench final : public TrialBench {
   double time(Rig& rig, std::size_t launches) override;
   bool record(Rig& rig, std::size_t launches) override;
   void forget_recording(Rig& rig) override;
+  /// Not known where launches compute on the host.
+  double host_seconds(Rig& rig) override;
   std::string repair() override;
   bool lost() noexcept override { return device_->lost(); }
   bool shares_cpu() const noexcept override { return device_->shares_cpu(); }

@@ -22,6 +22,7 @@ struct Contestant {
   std::size_t launches = 1;  ///< per sample, so that a sample is well over the clock's resolution
   std::vector<double> samples;  ///< seconds per launch; the n-th ones of all are neighbours in time
   double spent = 0;             ///< seconds of device time on it
+  double host_seconds = 0;      ///< of a call; 0: not known
   bool active = true;           ///< still in the race
   std::string failure;          ///< why it cannot be timed
   /// Where there is a failure. `not_tried`: the device lacks memory now.

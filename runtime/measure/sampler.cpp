@@ -73,6 +73,8 @@ void Sampler::start(Contestant& c, const Hopeless& hopeless) {
                                 options_.warm_up_launches, enough);
     fastest = std::min(fastest, warm.seconds);
     if (!asked) c.active = !hopeless(fastest);
+    if (c.active && c.rig->is_call() && c.host_seconds == 0 && !options_.deadline.passed())
+      c.host_seconds = bench_.host_seconds(*c.rig);
     if (c.active)
       c.launches = launches_for(fastest, options_.sample_seconds, bench_.most_launches(*c.rig));
     // A launch timed alone and a sample of several are different measures.

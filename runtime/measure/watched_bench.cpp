@@ -119,6 +119,11 @@ bool WatchedBench::record(Rig& rig, std::size_t launches) {
   });
 }
 
+double WatchedBench::host_seconds(Rig& rig) {
+  return alone(
+      true, [&] { return watched(rig, [&](Rig& inner) { return inner_.host_seconds(inner); }); });
+}
+
 void WatchedBench::forget_recording(Rig& rig) {
   inner_.forget_recording(*static_cast<WatchedRig&>(rig).inner);
 }

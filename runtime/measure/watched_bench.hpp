@@ -53,6 +53,7 @@ class WatchedBench final : public TrialBench {
   double time(Rig& rig, std::size_t launches) override;
   bool record(Rig& rig, std::size_t launches) override;
   void forget_recording(Rig& rig) override;
+  double host_seconds(Rig& rig) override;
   std::string repair() override { return inner_.repair(); }
   bool take_unchecked() noexcept override { return inner_.take_unchecked(); }
   bool lost() noexcept override { return inner_.lost(); }

@@ -27,7 +27,7 @@ void before_agreement(detail::Engine& engine, const Manifest& manifest, const Tu
       remember_absence(engine, manifest, options, why);
     });
   } catch (...) {
-    leave_choices(engine, manifest, options);
+    leave_choices(engine, manifest);
     throw;
   }
 }

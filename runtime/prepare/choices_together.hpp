@@ -21,14 +21,13 @@ enum class RanksAsk {
 
 /// Whether ranks decide on choices in a preparation: by tuning, unless their mode tunes nothing.
 bool decides(detail::Engine& engine, bool measure);
-/// Nothing where there are no ranks, or no choices. One collective, after the agreement on kernels.
-/// By ChoiceEntries. All of it is `different` where a rank takes no part.
+/// By item; `no` of choices without ranks. One collective of each communicator that has choices of
+/// the manifest, and of the runtime's if it names any, after the agreement on kernels. All of a
+/// communicator's are `different` where a rank takes no part.
 /// @param measure whether this rank tunes
-std::vector<RanksAsk> ask_ranks(detail::Engine& engine, const TuneOptions& options,
-                                const Manifest& manifest, const std::vector<ChoiceItem>& items,
-                                bool measure);
+std::vector<RanksAsk> ask_ranks(detail::Engine& engine, const Manifest& manifest,
+                                const std::vector<ChoiceItem>& items, bool measure);
 /// In the place of ask_ranks(): this rank goes on without the choices. Never throws.
-void leave_choices(detail::Engine& engine, const Manifest& manifest,
-                   const TuneOptions& options) noexcept;
+void leave_choices(detail::Engine& engine, const Manifest& manifest) noexcept;
 
 }  // namespace kiln::runtime

@@ -66,7 +66,7 @@ PrepareReport PreparationRun::run() {
     try {
       tune();
     } catch (...) {
-      leave_choices(engine_, manifest_, tuning_);
+      leave_choices(engine_, manifest_);
       throw;
     }
     prepare_choices();

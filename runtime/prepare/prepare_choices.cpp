@@ -19,15 +19,15 @@ std::size_t PreparationRun::count_unanswered() const {
 }
 
 void PreparationRun::prepare_choices() {
-  const auto asks = ask_ranks(engine_, tuning_, manifest_, choices_, work_ == PrepareWork::tune);
+  const auto asks = ask_ranks(engine_, manifest_, choices_, work_ == PrepareWork::tune);
   std::size_t left = count_unanswered(), done = 0;
   std::exception_ptr failed;
   // One agreement for all exact problems of a bucket, as on the other ranks.
   std::set<std::pair<const ServedChoice*, Values>> asked;
   const bool decide = decides(engine_, work_ == PrepareWork::tune);
-  for (const ChoiceItem& item : choices_) {
-    const bool ours = !asks.empty() && item.choice->tuning().ranks == tuning_.ranks;
-    RanksAsk ask = ours ? asks[item.entry] : item.answered ? RanksAsk::no : RanksAsk::together;
+  for (std::size_t i = 0; i < choices_.size(); ++i) {
+    const ChoiceItem& item = choices_[i];
+    RanksAsk ask = asks[i];
     if (ask == RanksAsk::different && item.answered) ask = RanksAsk::no;
     if (ask == RanksAsk::together && decide &&
         !asked
@@ -36,8 +36,8 @@ void PreparationRun::prepare_choices() {
              .second)
       ask = RanksAsk::no;
     if (failed) {  // the others go on
-      if (ours && ask == RanksAsk::together && decide)
-        announce_absence(tuning_, "its preparation has failed before");
+      if (ask == RanksAsk::together && decide)
+        announce_absence(patient(item.choice->tuning()), "its preparation has failed before");
       continue;
     }
     try {

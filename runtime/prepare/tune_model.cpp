@@ -8,6 +8,8 @@
 #include <numeric>
 #include <set>
 #include <stop_token>
+#include <string>
+#include <tuple>
 #include <utility>
 
 #include "kiln/detail/format.hpp"
@@ -51,6 +53,7 @@ class Model {
       options.max_seconds = *options_.max_seconds * (1 - part_of_meetings());
       tuned = tune_within(engine_, problems_, options);
     }
+    use_what_is_known();
     meet_all();
     std::vector<TuneResult> results;
     std::exception_ptr first_failure;
@@ -110,8 +113,8 @@ class Model {
 
   /// All of it where nothing is tuned by itself.
   double part_of_meetings() const {
-    std::set<std::pair<const ServedHandle*, Values>> distinct;
-    for (const WeightedProblem& p : problems_) distinct.emplace(p.handle, p.problem);
+    std::set<KernelProblem> distinct;
+    for (const WeightedProblem& p : problems_) distinct.insert(kernel_problem(p));
     const double meetings = kMeeting * static_cast<double>(meetings_.size());
     return meetings / (meetings + static_cast<double>(distinct.size()));
   }
@@ -140,7 +143,6 @@ class Model {
       options.stop = none.get_token();
     }
     try {
-      use_what_is_known(meeting);
       TuneResult& result = meeting.outcome.result;
       result = meeting.choice->meet(meeting.problem, options);
       if (!late) return;
@@ -155,12 +157,27 @@ class Model {
     }
   }
 
-  /// Another handle of the same kernel may have been tuned further meanwhile.
-  void use_what_is_known(const Meeting& meeting) {
-    for (const std::size_t place : meeting.kernels) {
-      const WeightedProblem& p = problems_[place];
-      if (const auto known = p.handle->known(p.problem))
-        p.handle->provisions().use_better_known(p.problem, *known);
+  /// A kernel's problem, whatever the handle: they have one record.
+  using KernelProblem = std::tuple<std::string, std::vector<std::string>, Values>;
+  static KernelProblem kernel_problem(const WeightedProblem& p) {
+    const KernelDefinition& kernel = p.handle->definition();
+    return {kernel.name, kernel.types, p.problem};
+  }
+
+  /// Of several handles of a kernel the last one has been tuned furthest.
+  void use_what_is_known() {
+    std::map<KernelProblem, std::set<ServedHandle*>> handles;
+    for (const WeightedProblem& p : problems_) handles[kernel_problem(p)].insert(p.handle);
+    for (const auto& [kernel, own] : handles) {
+      if (own.size() == 1) continue;
+      const Values& problem = std::get<Values>(kernel);
+      for (ServedHandle* const handle : own) try {
+          if (const auto known = handle->known(problem))
+            handle->provisions().use_better_known(problem, *known);
+        } catch (const DeviceLost&) {
+          throw;
+        } catch (...) {  // what it has in use stays
+        }
     }
   }
 

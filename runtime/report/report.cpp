@@ -49,13 +49,6 @@ bool is_choice(const TuneResult& result) {
   return !result.parameters.empty() && result.parameters[0] == runtime::kAlternative;
 }
 
-/// Which kernel, or which choice.
-std::string text_of_subject(const TuneResult& result) {
-  std::string text = (is_choice(result) ? "choice " : "kernel ") + result.kernel;
-  for (const std::string& type : result.types) text += " " + type;
-  return text;
-}
-
 int rank_of(const Reported& r) { return r.result.agreed ? r.result.agreed->rank : 0; }
 
 bool has_winner(const TuneResult& result) {
@@ -167,23 +160,22 @@ struct Report::Data {
     all.push_back(std::move(reported));
   }
 
+  /// What weigh() was given. Several problems may be measured as one: they add up.
+  double given(const std::string& kernel, const std::vector<std::string>& types,
+               const Values& problem) const {
+    double sum = 0;
+    for (const Weight& w : weights)
+      if (w.kernel == kernel && w.types == types && w.problem == problem) sum += w.weight;
+    return sum;
+  }
+
   double weight_of(const std::vector<const Reported*>& results) const {
     const TuneResult& first = results.front()->result;
-    // Launches of a choice may be named as those of a kernel of it.
-    const auto names = [&](const Weight& w) {
-      return (w.kernel == first.kernel && w.types == first.types && w.problem == first.problem) ||
-             std::ranges::any_of(first.kernels, [&](const KernelOfChoice& k) {
-               return w.kernel == k.kernel && w.types == k.types && w.problem == k.problem;
-             });
-    };
-    double given = 0, weight = 0;  // several problems may be measured as one: they add up
-    for (const Weight& w : weights)
-      if (names(w)) given += w.weight;
-    if (given > 0) return given;
-    // Other sources and ranks tell of the same launches, and so do results of a choice's kernels.
-    std::map<std::tuple<std::string, int, std::string>, double> sums;
-    for (const Reported* r : results)
-      sums[{r->source, rank_of(*r), text_of_subject(r->result)}] += r->weight;
+    if (const double own = given(first.kernel, first.types, first.problem); own > 0) return own;
+    double weight = 0;
+    // Other sources and ranks tell of the same launches.
+    std::map<std::pair<std::string, int>, double> sums;
+    for (const Reported* r : results) sums[{r->source, rank_of(*r)}] += r->weight;
     for (const auto& [from, sum] : sums) weight = std::max(weight, sum);
     return weight;
   }
@@ -248,23 +240,36 @@ std::string Report::json() const {
       const int x = rank_of(*a), y = rank_of(*b);
       return x != y ? x < y : a->written > b->written;
     });
-  // Kernels of a choice are told of beside it: their launches are its launches.
-  std::set<Subject> parts;
+  std::map<Subject, double> weights;
+  for (const auto& [subject, results] : problems) weights[subject] = data_->weight_of(results);
+  // Kernels of a choice are told of beside it: their launches are its launches, of the first one's
+  // where several have a kernel. One is launched by itself, too, where both have a weight.
+  std::set<Subject> parts, named;
   for (auto& [subject, results] : problems) {
     const TuneResult& first = results.front()->result;
+    double& weight = weights[subject];
+    const bool has_own = weight > 0;
     for (const KernelOfChoice& k : first.kernels) {
-      const auto part = problems.find(
-          {std::get<0>(subject), false, k.kernel, k.types, first.problem_fields, k.problem});
-      if (part == problems.end()) continue;
+      const Subject kernel{std::get<0>(subject), false,    k.kernel, k.types,
+                           first.problem_fields, k.problem};
+      const auto part = problems.find(kernel);
+      if (part == problems.end()) {
+        if (!has_own && named.insert(kernel).second)
+          weight += data_->given(k.kernel, k.types, k.problem);
+        continue;
+      }
       results.insert(results.end(), part->second.begin(), part->second.end());
-      parts.insert(part->first);
+      double& of_kernel = weights[kernel];
+      if (has_own && of_kernel > 0) continue;
+      weight += std::exchange(of_kernel, 0);
+      parts.insert(kernel);
     }
   }
   for (const Subject& part : parts) problems.erase(part);
   for (auto& [subject, results] : problems) {
     Totals& total = totals[std::get<0>(subject)];
     total.weighted =
-        total.weighted || (has_winner(results.front()->result) && data_->weight_of(results) > 0);
+        total.weighted || (has_winner(results.front()->result) && weights[subject] > 0);
   }
   json shown = json::array(), places = json::object(), shown_devices = json::array(),
        passed = json::array();
@@ -273,7 +278,7 @@ std::string Report::json() const {
     const TuneResult& first = results.front()->result;
     const std::string& device = std::get<0>(subject);
     Totals& total = totals[device];
-    const double weight = total.weighted ? data_->weight_of(results) : 1;
+    const double weight = total.weighted ? weights[subject] : 1;
     total.add(first, weight);
     json fields = json::array(), each = json::array();
     for (std::size_t i = 0; i < first.problem.size(); ++i)

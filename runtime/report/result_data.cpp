@@ -118,7 +118,7 @@ json candidates_by_columns(const TuneResult& result, Texts& texts) {
   json columns{{"config", json::array()}, {"status", json::array()}, {"seconds", json::array()},
                {"low", json::array()},    {"high", json::array()},   {"samples", json::array()},
                {"after", json::array()},  {"why", json::array()},    {"registers", json::array()},
-               {"spill", json::array()},  {"shared", json::array()}};
+               {"spill", json::array()},  {"shared", json::array()}, {"host", json::array()}};
   const auto number = [](bool known, double value) {
     return known ? json(shortened(value)) : json();
   };
@@ -136,6 +136,7 @@ json candidates_by_columns(const TuneResult& result, Texts& texts) {
     columns["registers"].push_back(c.resources.registers);
     columns["spill"].push_back(c.resources.spill_bytes);
     columns["shared"].push_back(c.resources.shared_bytes);
+    columns["host"].push_back(number(c.host_seconds > 0, c.host_seconds));
   }
   return columns;
 }

@@ -41,6 +41,7 @@ json candidate_from(json candidate, const Enumerators& enumerators) {
     samples.push_back(ms * 1e-3);
   candidate["samples"] = std::move(samples);
   candidate["seconds"] = candidate.at("time_ms").get<double>() * 1e-3;
+  candidate["host_seconds"] = candidate.value("host_ms", 0.0) * 1e-3;
   return candidate;
 }
 

@@ -156,7 +156,7 @@ class KernelHandle final : public runtime::ServedHandle {
     const bool built_anew = module != nullptr;  // perhaps of a source that was edited
     // Also what is in use already is chosen: what another thread is making does not replace it.
     Problems::Loaded made = ready && ready->config == config && !ready->provisional && !built_anew
-                                ? Problems::Loaded(*ready)
+                                ? Problems::Loaded(runtime::as_tuned(*ready))
                                 : load_config(problem, config, std::move(module));
     if (const auto* missing = std::get_if<Missing>(&made)) throw MissingError(*missing);
     problems_.choose(std::get<Launchable>(std::move(made)), built_anew);

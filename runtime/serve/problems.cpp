@@ -134,7 +134,9 @@ Ready Problems::kept_choice(std::span<const std::int64_t> problem) const {
 
 Ready Problems::put_in_use(Launchable& made, Sweep& sweep) {
   Ready ready = table_.find(made.problem);
-  if (ready && ready->config == made.config && ready->provisional == made.provisional) return ready;
+  if (ready && ready->config == made.config && ready->provisional == made.provisional &&
+      ready->untuned == made.untuned)
+    return ready;
   return publish(made, Standing::in_use, sweep);
 }
 

@@ -102,6 +102,7 @@ Served Provisions::serve(std::span<const std::int64_t> problem, const BestConfig
     return made;
   };
   const auto work = [&]() -> Problems::Made {
+    if (before && before->config == *best.winner && !before->provisional) return as_tuned(*before);
     if (before) {  // replaced by the winner alone
       auto winner = configs_.winner(problem, *best.winner, access, &served.why);
       if (winner && std::holds_alternative<Launchable>(*winner))
@@ -116,10 +117,11 @@ Served Provisions::serve(std::span<const std::int64_t> problem, const BestConfig
     loaded.provisional = loaded.provisional || best.goes_on;
     return configs_.to_publish(problem, std::move(loaded));
   };
-  // What is provisional becomes final when it turns out to be the winner.
-  const bool better = best.winner && (before && before->config == *best.winner
-                                          ? before->provisional && !search_follows && !best.goes_on
-                                          : true);
+  // What is provisional or untuned is neither any more when it turns out to be the winner.
+  const bool same = before && best.winner && before->config == *best.winner;
+  const bool better = best.winner && (!same                 ? true
+                                      : before->provisional ? !search_follows && !best.goes_on
+                                                            : before->untuned);
   const bool chosen_meanwhile = before && before != best.seen && !before->provisional;
   if (before && (!better || chosen_meanwhile)) {
     // Nothing better is known.
@@ -143,7 +145,7 @@ void Provisions::use_stand_in(std::span<const std::int64_t> problem, Stay stay) 
     const auto known = on_record(problem, engine_.options().tuning, true);
     const bool is_final =
         known && known->result.winner().config == served->config && !goes_on(*known);
-    return is_final ? configs_.ready_or_warn(problem, *served)
+    return is_final ? configs_.ready_or_warn(problem, as_tuned(*served))
                     : configs_.to_publish_provisional(problem, *served);
   });
 }

@@ -17,12 +17,17 @@ using detail::format;
 
 namespace {
 
-/// Identifies a request to tune, and what the kernel's source is now.
-Digest request_digest(detail::Engine& engine, const KernelDefinition& kernel,
-                      std::span<const std::int64_t> problem, const TuneOptions& options) {
+/// Identifies a problem of one handle, and what the kernel's source is now.
+detail::KeyBuilder key_of(detail::Engine& engine, const KernelDefinition& kernel,
+                          std::span<const std::int64_t> problem) {
   detail::KeyBuilder key("tuning", 1);
   for (const std::int64_t value : problem) key.add("problem", value);
   if (const auto source = engine.builder().source_digest(kernel)) key.add("source", *source);
+  return key;
+}
+
+/// Identifies a request to tune.
+Digest request_digest(detail::KeyBuilder key, const TuneOptions& options) {
   return key.add("strategy", options.strategy)
       .add("seed", static_cast<std::int64_t>(options.seed))
       .add("evaluations", static_cast<std::int64_t>(options.max_evaluations.value_or(0)))
@@ -96,7 +101,9 @@ TuneOutcome tune_or_fail_again(detail::Engine& engine, Problems& problems,
                                std::span<const std::int64_t> problem, const TuneOptions& options,
                                bool for_launch, const RecordRead& known) {
   if (options.ranks) return tune_with_ranks(engine, problems, kernel, problem, options, for_launch);
-  const Digest request = request_digest(engine, kernel, problem, options);
+  const detail::KeyBuilder key = key_of(engine, kernel, problem);
+  const Digest request = request_digest(key, options),
+               any_request = detail::KeyBuilder(key).finish().digest;
   if (options.retune && !for_launch)
     engine.builder().forget_failures();
   else if (const auto failed = problems.failure(request))
@@ -104,11 +111,19 @@ TuneOutcome tune_or_fail_again(detail::Engine& engine, Problems& problems,
   try {
     TuneOutcome tuned = tune_one(engine, kernel, problem, options, for_launch, known);
     problems.forget_failure(request);
+    problems.forget_failure(any_request);
     return tuned;
-  } catch (const TuningFailedError& error) {
+  } catch (const NoneUsable& error) {
     problems.remember_failure(request, error);
+    if (error.result().complete) problems.remember_failure(any_request, error);
     throw;
   }
+}
+
+std::optional<TuningFailedError> none_usable(detail::Engine& engine, const Problems& problems,
+                                             const KernelDefinition& kernel,
+                                             std::span<const std::int64_t> problem) {
+  return problems.failure(key_of(engine, kernel, problem).finish().digest);
 }
 
 Taken taken_of(Ending ending, bool held) {

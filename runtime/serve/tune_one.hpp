@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <optional>
 #include <span>
 
 #include "kiln/detail/handle_core.hpp"
@@ -43,6 +44,12 @@ TuneOutcome tune_or_fail_again(detail::Engine& engine, Problems& problems,
                                const KernelDefinition& kernel,
                                std::span<const std::int64_t> problem, const TuneOptions& options,
                                bool for_launch, const RecordRead& known = {});
+
+/// How tuning a problem here has failed, if all that there is was tried and none of it can be used:
+/// with other limits nothing would be found, either. Until the kernel's source changes.
+std::optional<TuningFailedError> none_usable(detail::Engine& engine, const Problems& problems,
+                                             const KernelDefinition& kernel,
+                                             std::span<const std::int64_t> problem);
 
 /// What comes of a tuning for the launches of its problem.
 enum class Taken {

@@ -46,6 +46,7 @@ Contestant again(const Contestant& c) {
   Contestant fresh;
   fresh.candidate = c.candidate;
   fresh.rig = c.rig;
+  fresh.host_seconds = c.host_seconds;
   return fresh;
 }
 
@@ -110,6 +111,8 @@ std::optional<Contestant> MeasuringLane::load(std::size_t index, const Build& bu
   } catch (const TrialCut& cut) {
     cut_off(index, cut);
     return {};
+  } catch (const TrialFault& fault) {
+    loaded = Refusal{fault.status(), fault.what()};
   } catch (const OutOfMemory& error) {
     loaded = Refusal{CandidateStatus::not_tried, error.what()};
   } catch (const Error& error) {
@@ -224,6 +227,7 @@ void MeasuringLane::time(std::vector<Contestant>& contestants, const TimeLimit& 
     candidate.cut_seconds = c.cut ? c.cut->seconds() : 0;
     candidate.samples = c.samples;
     candidate.seconds = median(c.samples);
+    candidate.host_seconds = c.host_seconds;
     candidates_.set_score(c.candidate, undisturbed(c.samples) / pace);
     loaded_[c.candidate] = std::move(c);
   }

@@ -60,6 +60,8 @@ Candidate candidate_from(const json& j, const std::vector<std::string>& paramete
     c.seconds = j.at("seconds");
     c.samples = j.at("samples").get<std::vector<double>>();
     if (j.at("max_error").is_number()) c.max_error = j.at("max_error");
+    c.host_seconds = j.value("host_seconds", 0.0);
+    if (!(c.host_seconds >= 0)) throw std::out_of_range("host_seconds");
     if (const auto e = j.find("norm_error"); e != j.end() && e->is_number()) c.norm_error = *e;
     if (c.samples.empty()) throw std::out_of_range("samples");
     for (double s : c.samples)
@@ -103,6 +105,7 @@ json candidate_json(const TuneResult& result, const Candidate& c) {
     j["samples"] = c.samples;
     j["max_error"] = c.max_error;
     j["norm_error"] = c.norm_error;
+    if (c.host_seconds > 0) j["host_seconds"] = c.host_seconds;
   } else {
     j["reason"] = c.reason;
   }

@@ -27,6 +27,7 @@ json shown(const TuneResult& result, const Candidate& c, const Roofline* rooflin
   for (double s : c.samples) samples.push_back(s * 1e3);
   j["samples_ms"] = std::move(samples);
   j.erase("seconds");
+  j.erase("host_seconds");
   j.erase("samples");
   detail::add_metrics(j, detail::kCandidateMetrics, metrics(result, c, roofline));
   return j;

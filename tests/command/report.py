@@ -48,7 +48,7 @@ def choice(result):
     candidates = []
     for i, c in enumerate(result["candidates"]):
         config = {"alternative": ["cublaslt", "mine"][i % 2], "mine.block": i}
-        candidates.append(dict(c, config=config))
+        candidates.append(dict(c, config=config, host_ms=0.004))
     by_config = {json.dumps(c["config"], sort_keys=True): k for c, k in zip(result["candidates"], candidates)}
     return dict(result, kernel="choice", parameters=["alternative", "mine.block"], candidates=candidates,
                 left_out=[{"name": "absent", "why": "it needs <i>100</i> elements"}],
@@ -131,6 +131,8 @@ def model(folder, one):
     data = data_in(page.read_text())
     assert len(data["problems"]) == 200
     assert [r["ranks"]["rank"] for r in next(p for p in data["problems"] if p["kernel"] == "ranks")["results"]] == [0, 1, 2]
+    hosts = next(p for p in data["problems"] if p["kernel"] == "choice")["results"][0]["candidates"]["host"]
+    assert set(hosts) == {4e-6, None}, hosts  # None: it was not timed
     device = data["devices"][0]
     assert device["weighted"] and device["problems"] == 200 and device["default"] > device["winner"] > 0, device
     return page, [p["kernel"] for p in data["problems"]]
@@ -206,6 +208,7 @@ def check_browser(program, page_file, kernels, store_page, screenshots):
         choice_at = kernels.index("choice")
         assert "Alternatives side by side" in opened(page, choice_at)
         shown = page.evaluate(f"document.getElementById('problem-{choice_at}').nextElementSibling.textContent")
+        assert "alternativebesthostcandidatesfailed" in shown, shown
         assert "Without absent: see the table" in shown and "took no part: it needs <i>100</i> elements" in shown, shown
         assert "Side by side" in opened(page, kernels.index("ranks"))
         opened(page, kernels.index(NASTY))

@@ -33,6 +33,9 @@ constexpr MetricValue positive_metric(double value) {
 inline constexpr Metric<Metrics> kCandidateMetrics[] = {
     {"time_ms", "ms", "median time of a launch",
      [](auto& m) -> MetricValue { return m.seconds * 1e3; }},
+    {"host_ms", "ms",
+     "the host's time for a launch, which it need not wait for; of a choice's candidates",
+     [](auto& m) { return positive_metric(m.host_seconds * 1e3); }},
     {"tflops", "TFLOP/s", "operations per second, where the kernel says how many it needs",
      [](auto& m) { return positive_metric(m.tflops); }},
     {"gb_per_s", "GB/s", "bytes per second, counting the least that the problem must move",

@@ -452,11 +452,12 @@ function versionsTable(result) {
 function alternativesTable(result) {
   const c = result.candidates;
   return element("div", {class: "box"}, element("h3", {}, "Alternatives"), element("table", {},
-    element("tr", {}, ["alternative", "best", "candidates", "failed"].map(name => element("th", {}, name))),
+    element("tr", {}, ["alternative", "best", "host", "candidates", "failed"].map(name => element("th", {}, name))),
     result.alternatives.map(a => a.why_not !== undefined ? element("tr", {class: "soft"}, element("td", {}, a.name),
-      element("td", {colspan: "3"}, "took no part: " + a.why_not)) :
+      element("td", {colspan: "4"}, "took no part: " + a.why_not)) :
       element("tr", {}, element("td", {}, a.name, a.best !== undefined && a.best === result.winner ? " (winner)" : ""),
-      element("td", {}, a.best === undefined ? "–" : time(c.seconds[a.best])), element("td", {}, String(a.candidates)), element("td", {}, String(a.failed))))));
+      element("td", {}, a.best === undefined ? "–" : time(c.seconds[a.best])),
+      element("td", {title: "The host's time for a launch"}, a.best === undefined || c.host[a.best] === null ? "–" : time(c.host[a.best])), element("td", {}, String(a.candidates)), element("td", {}, String(a.failed))))));
 }
 
 function detail(problem) {

@@ -10,6 +10,7 @@
 #include "choice_fixture.hpp"
 #include "cublaslt_fixture.hpp"
 #include "kiln/communicators.hpp"
+#include "kiln/metrics.hpp"
 #include "kiln_test.hpp"
 
 using namespace kiln;
@@ -121,6 +122,45 @@ TEST_CASE("a record of a choice is no answer when a kernel that lost has become 
   REQUIRE(known);
   CHECK_THAT(known->describe(known->winner()), Catch::Contains("alternative=template"));
   CHECK(known->kernels.front().config == std::map<std::string, std::int64_t>{{"a", 8}, {"b", 0}});
+}
+
+TEST_CASE("all handles of a kernel get what the last of them has found in a budget",
+          "[choice][budget]") {
+  Twice t;
+  t.process.of_typed(4).seconds = 0.1e-3;
+  t.twice.alternatives.push_back(t.process.way("mine", 0.5e-3));
+  const Runtime runtime = t.process.runtime();
+  const auto kernel = runtime.tuned(typed_doubling().definition());
+  const auto f = tuned(runtime, t.twice);
+  // While the choice's own handle is tuned anew, another config is the fastest.
+  TuneOptions options{.max_seconds = 60, .retune = true};
+  bool first_ends = false;
+  options.progress = [&](const TuneProgress& now) {
+    if (now.kernel != "doubling") return;
+    if (now.phase == TuneProgress::Phase::finals) first_ends = true;
+    if (now.phase == TuneProgress::Phase::compile && first_ends)
+      t.process.of_typed(8).seconds = 0.01e-3;
+  };
+  const auto results = runtime.tune(std::vector<TuneJob>{{kernel, {50}, 2}, {f, {50}}}, options);
+  REQUIRE(results[0].winner().config == Values{4, 0});
+  CHECK(kernel.config({50}) == Values{8, 0});
+  CHECK(f.chosen({50}).name == "template");
+  CHECK(kernel.known({50})->winner().config == Values{8, 0});
+}
+
+TEST_CASE("a choice without a kernel says its rates itself", "[choice]") {
+  Twice t;
+  Doubling twice{.name = "twice", .problem = t.twice.problem};
+  twice.alternatives.push_back(t.process.way("mine", 0.5e-3));
+  twice.workload = typed_doubling().workload;
+  twice.reference = typed_doubling().reference;
+  twice.flops = [](const DoublingProblem& p) { return 1e6 * p.n; };
+  twice.bytes = [](const DoublingProblem& p) { return 2e6 * p.n; };
+  const TuneResult result = tuned(t.process.runtime(), twice).tune({50});
+  CHECK(result.flops == 5e7);
+  CHECK(result.bytes == 1e8);
+  CHECK(metrics(result, result.winner()).tflops == Approx(5e7 / 0.5e-3 * 1e-12));
+  CHECK(metrics(result, result.winner()).gbs == Approx(1e8 / 0.5e-3 * 1e-9));
 }
 
 TEST_CASE("alternatives meet although kernels could use up the budget", "[choice][budget]") {

@@ -1,8 +1,14 @@
 // An alternative that keeps the host busy for longer than the device.
+#include <algorithm>
+#include <chrono>
 #include <memory>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "choice_fixture.hpp"
+#include "kiln/metrics.hpp"
+#include "kiln/report.hpp"
 #include "kiln_test.hpp"
 
 using namespace kiln;
@@ -75,4 +81,52 @@ TEST_CASE_METHOD(Hosted, "host work counts for all where one of them may not be 
   const auto f = tuned(runtime, twice);
   CHECK(f.tune({40}).candidates[1].seconds == Approx(1.8e-4));
   CHECK(f.chosen({40}).name == "template");
+}
+
+TEST_CASE_METHOD(Hosted, "what a launch costs the host is measured, on record and told",
+                 "[choice]") {
+  constexpr double kBusy = 3e-3;  // seconds
+  auto& hosted = twice.alternatives.back();
+  hosted.call = [call = hosted.call](const auto& how, Stream s, float* y, const float* x, int n) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    call(how, s, y, x, n);
+  };
+  twice.alternatives.push_back(process.way("off", 1e-3));
+  const ChoiceOptions options{.backends = {"-off"}};
+  const auto of = [](const TuneResult& result, const std::string& name) {
+    const auto found = std::ranges::find_if(
+        result.candidates, [&](const Candidate& c) { return result.show(0, c.config[0]) == name; });
+    REQUIRE(found != result.candidates.end());
+    return found->host_seconds;
+  };
+  const auto f = tuned(runtime, twice, options);
+  for (const AlternativeInfo& info : f.alternatives({40})) CHECK(info.host_seconds == 0);
+  const TuneResult result = f.tune({40});
+  CHECK(f.chosen({40}).name == "hosted");  // it decides nothing
+  CHECK(of(result, "template") > 0);
+  CHECK(of(result, "hosted") >= kBusy);
+  CHECK(of(result, "template") < of(result, "hosted"));
+  CHECK(metrics(result, result.winner()).host_seconds == of(result, "hosted"));
+  CHECK_THAT(to_json(result), Catch::Contains("\"host_ms\":"));
+  // A kernel by itself is not called by the program.
+  CHECK(runtime.tuned(typed_doubling()).known({40})->winner().host_seconds == 0);
+
+  const auto g = tuned(process.runtime(), twice, options);
+  const auto known = g.known({40});
+  REQUIRE(known);
+  const auto all = g.alternatives({40});
+  REQUIRE(all.size() == 3);
+  for (const std::size_t i : {0U, 1U}) {
+    CHECK(all[i].host_seconds == of(result, all[i].name));
+    CHECK(all[i].host_seconds == of(*known, all[i].name));
+  }
+  CHECK(all[2].host_seconds == 0);
+}
+
+TEST_CASE("where launches compute on the host, they have no host cost apart", "[choice]") {
+  Twice t;
+  t.process.device->host = true;
+  t.twice.alternatives.push_back(t.process.way("mine", 0.5e-3));
+  const TuneResult result = tuned(t.process.runtime(), t.twice).tune({40});
+  for (const Candidate& c : result.candidates) CHECK(c.host_seconds == 0);
 }

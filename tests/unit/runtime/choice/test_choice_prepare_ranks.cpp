@@ -227,3 +227,127 @@ TEST_CASE("what ranks left on a default is decided by the next preparation",
   });
   for (const auto& of_rank : states) CHECK(of_rank == std::vector(2, PreparedState::on_default));
 }
+
+TEST_CASE("a second choice of one name is decided beside one that was decided before",
+          "[choice][prepare][ranks]") {
+  Job job(2);
+  struct Made {
+    PrepareReport report;
+    std::string first, second;
+  };
+  const auto made = job.run<Made>([&](Process& process, int) {
+    const Runtime runtime = process.runtime();
+    const Doubling twice = kernel_or_mine(process, 0.5 * kMs);
+    const Chosen first = tuned(runtime, twice);
+    runtime.prepare(of_choices({40}));
+    const Chosen second = tuned(runtime, twice);
+    Made mine{runtime.prepare(of_choices({40})), {}, {}};
+    runtime.seal(OnUnprepared::error);
+    mine.first = launched(process, first, 40);
+    mine.second = launched(process, second, 40);
+    return mine;
+  });
+  for (const Made& m : made) {
+    REQUIRE(m.report.problems.size() == 2);
+    CHECK(m.report.complete());
+    CHECK(m.report.problems[0].why == "");
+    CHECK(m.report.problems[1].why == "");
+    CHECK(m.first == "mine");
+    CHECK(m.second == "mine");
+  }
+}
+
+namespace {
+
+/// Ranks whose runtimes have no communicator, but whose choices have one.
+struct OwnRanks {
+  explicit OwnRanks(int size) : job(size) {
+    for (int r = 0; r < size; ++r) job[r].options.tuning.ranks = nullptr;
+    for (auto& end : thread_communicators(size)) ends.push_back(std::move(end));
+  }
+  ChoiceOptions options(Process& process, int rank) {
+    TuneOptions tuning = process.options.tuning;
+    tuning.ranks = ends[static_cast<std::size_t>(rank)];
+    return {.tuning = tuning};
+  }
+
+  Job job;
+  std::vector<std::shared_ptr<Communicator>> ends;
+};
+
+}  // namespace
+
+TEST_CASE("choices with a communicator of their own are prepared together",
+          "[choice][prepare][ranks]") {
+  OwnRanks ranks(2);
+  Findings findings;
+  const auto reports = ranks.job.run<PrepareReport>([&](Process& process, int rank) {
+    const Runtime runtime = process.runtime();
+    const Chosen f =
+        tuned(runtime, kernel_or_mine(process, 0.5 * kMs), ranks.options(process, rank));
+    PrepareReport report = runtime.prepare(of_choices({40, 50}));
+    findings.check(launched(process, f, 40) == "mine");
+    // What kernels run with is the ranks' business, and not on record.
+    const auto known = f.known({40});
+    findings.check(known && known->kernels.size() == 1 && known->kernels[0].config.empty());
+    return report;
+  });
+  CHECK(findings.wrong() == "");
+  for (const PrepareReport& report : reports) {
+    CHECK(report.complete());
+    for (const PreparedProblem& p : report.problems) CHECK(p.state == PreparedState::tuned);
+  }
+}
+
+TEST_CASE("a rank that gives up choices with a communicator of their own keeps none waiting",
+          "[choice][prepare][ranks]") {
+  OwnRanks ranks(2);
+  using Step = PrepareProgress::Step;
+  const auto at = GENERATE(Step::check, Step::load, Step::tune);
+  const auto start = std::chrono::steady_clock::now();
+  Findings findings;
+  const auto reports = ranks.job.run<PrepareReport>([&](Process& process, int rank) {
+    const Runtime runtime = process.runtime();
+    const Chosen f =
+        tuned(runtime, kernel_or_mine(process, 0.5 * kMs), ranks.options(process, rank));
+    const auto kernel = runtime.tuned(typed_doubling());  // something to load
+    Manifest manifest = of_choices({40, 50});
+    manifest.wanted.push_back({"doubling", {}, "generic", {{"n", 60}}, {}});
+    PrepareOptions options;
+    if (rank == 1)
+      options.progress = [&](const PrepareProgress& p) {
+        if (p.step == at) throw std::runtime_error("no more");
+      };
+    try {
+      return runtime.prepare(manifest, options);
+    } catch (const std::runtime_error&) {
+      findings.check(rank == 1);
+      return PrepareReport{};
+    }
+  });
+  CHECK(findings.wrong() == "");
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
+  REQUIRE(reports[0].problems.size() == 4);  // the choice's kernel has a handle, too
+  for (const PreparedProblem& p : reports[0].problems)
+    if (p.is_choice) CHECK((p.state == PreparedState::failed || p.state == PreparedState::tuned));
+}
+
+TEST_CASE("ranks that differ in choices with a communicator of their own are told of it",
+          "[choice][prepare][ranks]") {
+  OwnRanks ranks(2);
+  const auto start = std::chrono::steady_clock::now();
+  const auto reports = ranks.job.run<PrepareReport>([&](Process& process, int rank) {
+    const Runtime runtime = process.runtime();
+    const Doubling twice = kernel_or_mine(process, 0.5 * kMs);
+    const Chosen f = tuned(runtime, twice, ranks.options(process, rank));
+    std::optional<Chosen> other;
+    if (rank == 1) other = tuned(runtime, twice, ranks.options(process, rank));
+    return runtime.prepare(of_choices({40}));
+  });
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
+  for (const PrepareReport& report : reports)
+    for (const PreparedProblem& p : report.problems) {
+      CHECK(p.state == PreparedState::failed);
+      CHECK_THAT(p.why, Catch::Contains("do not all prepare"));
+    }
+}

@@ -1,6 +1,11 @@
 // What is asked of choices on a GPU (tests/gpu/test_choices.cpp), with a library that a script
 // stands in for and times of a fake clock.
 #include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include <spawn.h>
+#include <sys/wait.h>
 
 #include "choices_test.hpp"
 #include "cublaslt_fixture.hpp"
@@ -29,12 +34,51 @@ struct Wavering : Multiplier {
   unsigned state = 1;
 };
 
+std::array<int, 3> shape_of(std::size_t i) {
+  return {1 + static_cast<int>(i % 5), 1 + static_cast<int>(i % 3), 1 + static_cast<int>(i / 3)};
+}
+ProductProblem problem_of(const std::array<int, 3>& shape) {
+  return {shape[0], shape[1], shape[2], 0, 1, 0, 1};
+}
+
+/// The folder of the store, and a seed of the noise.
+constexpr const char *kStoreVariable = "KILN_TEST_CHOICES_IN", *kNoiseVariable = "KILN_TEST_NOISE";
+
+/// Has a process of its own choose for `count` shapes. Its picks are in the store.
+void choose_in_another_process(const fs::path& store, unsigned noise, std::size_t count) {
+  const EnvironmentVariable in(kStoreVariable, store.string());
+  const EnvironmentVariable seed(kNoiseVariable, std::to_string(noise));
+  const EnvironmentVariable shapes("KILN_TEST_SHAPES", std::to_string(count));
+  char program[] = "unit_choice", test[] = "a process of its own chooses";
+  char* const arguments[] = {program, test, nullptr};
+  pid_t pid = 0;
+  REQUIRE(posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, arguments, environ) == 0);
+  int status = -1;
+  REQUIRE(waitpid(pid, &status, 0) == pid);
+  REQUIRE(status == 0);
+}
+
 }  // namespace
+
+// Hidden: for choose_in_another_process().
+TEST_CASE("a process of its own chooses", "[.]") {
+  const char* const folder = std::getenv(kStoreVariable);
+  REQUIRE(folder);
+  Wavering process(folder);
+  process.state = static_cast<unsigned>(std::stoul(std::getenv(kNoiseVariable)));
+  const auto f = tuned(process.runtime(), process.choice());
+  for (std::size_t i = 0; i < shapes_to_test(8); ++i) {
+    process.take(shape_of(i));
+    f.prepare(problem_of(shape_of(i)));
+  }
+}
 
 TEST_CASE("picks are not certainly slower than the heuristic's first, and two processes agree",
           "[choice][cublaslt]") {
   const std::size_t count = shapes_to_test(8);
   const Directory one, two;
+  choose_in_another_process(one.path(), 1, count);
+  choose_in_another_process(two.path(), 2, count);
   Wavering process(one.path()), again(two.path());
   again.device = process.device;  // the library's script has one clock
   const auto f = tuned(process.runtime(), process.choice());
@@ -44,14 +88,15 @@ TEST_CASE("picks are not certainly slower than the heuristic's first, and two pr
   Matrices matrices;
   Comparison all;
   for (std::size_t i = 0; i < count; ++i) {
-    const std::array shape{1 + static_cast<int>(i % 5), 1 + static_cast<int>(i % 3),
-                           1 + static_cast<int>(i / 3)};
-    const ProductProblem p{shape[0], shape[1], shape[2], 0, 1, 0, 1};
+    const std::array shape = shape_of(i);
+    const ProductProblem p = problem_of(shape);
     process.take(shape);
     again.take(shape);
     const auto work = [&](const Multiplied& choice) {
       return [&](Stream s, std::size_t) { matrices.launch(choice, p, s); };
     };
+    REQUIRE(f.known(p));
+    REQUIRE(g.known(p));
     const std::string text = f.chosen(p).text, other = g.chosen(p).text;
     CAPTURE(text, other);
     const runtime::Interval behind = times.behind(work(f), work(first), 1);

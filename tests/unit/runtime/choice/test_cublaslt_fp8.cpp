@@ -382,4 +382,7 @@ TEMPLATE_TEST_CASE_SIG("what cuBLASLt is told of the shipped GEMM of 8-bit float
   CHECK(result.count(CandidateStatus::measured) == 2);
   CHECK(process.fake->launched.fast == (sums == templates::Fp8Sums::fast ? 1 : 0));
   CHECK(process.fake->launched.d == TypeOf<bfloat16>::cuda);
+  // The kernel tells the rates of what cuBLASLt does, too.
+  CHECK(result.flops == 2.0 * 8 * p.n * p.k);  // m of its bucket
+  CHECK(result.bytes > 0);
 }

@@ -143,6 +143,33 @@ TEST_CASE_METHOD(Neighbours, "a sealed runtime serves with the nearest problem's
   CHECK(entries == std::vector<std::string>{"k<8, 0>", "k<4, 0>"});
 }
 
+TEST_CASE("a problem whose untuned config has won elsewhere is a neighbour of others",
+          "[runtime][prepare][seal]") {
+  Directory directory;
+  Process process(directory.path());
+  const KernelDefinition kernel = doubling();
+  const Runtime tuning = process.runtime();
+  const auto handle = tuning.tuned(kernel);
+  process.of(4).seconds = 0.1e-3;
+  handle.tune({1024});
+  process.of(4).seconds = 5e-3;
+  process.of(2).seconds = 0.1e-3;
+  process.options.mode = Mode::untuned;
+  const Runtime runtime = process.runtime();
+  const auto untuned = runtime.tuned(kernel);
+  REQUIRE(launch(untuned, 20));
+  REQUIRE(launch(untuned, 1024));
+  handle.tune({20});
+  CHECK(states(runtime.prepare(problems({20, 1024}))) == States{known, known});
+  runtime.seal();
+  std::string entry;
+  process.device->on_launch = [&](const std::string& one, void**) { entry = one; };
+  CHECK(launch(untuned, 30));
+  CHECK(entry == "k<2, 0>");
+  CHECK(launch(untuned, 900));
+  CHECK(entry == "k<4, 0>");
+}
+
 TEST_CASE("ranks do not guess by records, which may differ", "[runtime][prepare][ranks]") {
   Job job(2);
   for (int r = 0; r < 2; ++r) job[r].of(8).seconds = 0.5 * kMs;

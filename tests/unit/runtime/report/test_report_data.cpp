@@ -1,10 +1,13 @@
 // What a report says of results, as data.
 #include <cmath>
 #include <limits>
+#include <string>
+#include <vector>
 
 #include "kiln/error.hpp"
 #include "report_fixture.hpp"
 #include "runtime/report/result_data.hpp"
+#include "runtime/report/results_json.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
@@ -225,6 +228,47 @@ TEST_CASE("A choice counts once, in the place of its kernels", "[report]") {
     CHECK(all["devices"][0]["weighted"] == true);
     CHECK(all["devices"][0]["winner"].get<double>() == Approx(5e-3));
   }
+}
+
+TEST_CASE("A kernel that is launched by itself, too, counts beside its choice", "[report]") {
+  Report report;
+  const TuneResult kernel = some_result(), choice = some_choice("float");
+  const auto total = [&] { return data_of(report)["devices"][0]["winner"].get<double>(); };
+  SECTION("weights are given for both") {
+    report = report_of({kernel, choice});
+    report.weigh("scale", {"float"}, kernel.problem, 10);
+    report.weigh("scale", {"float", "nt"}, choice.problem, 5);
+    const json all = data_of(report);
+    REQUIRE(all["problems"].size() == 2);
+    CHECK(all["problems"][0]["weight"] == 10);
+    CHECK(all["problems"][0]["results"].size() == 1);
+    CHECK(all["problems"][1]["weight"] == 5);
+    CHECK(all["problems"][1]["results"].size() == 2);
+    CHECK(total() == Approx(10 * 2e-3 + 5 * 1e-3));
+  }
+  SECTION("a kernel's weight is that of one choice") {
+    TuneResult other = choice;
+    other.types = {"float", "tn"};
+    const bool has_result = GENERATE(false, true);
+    report = has_result ? report_of({kernel, choice, other}) : report_of({choice, other});
+    report.weigh("scale", {"float"}, kernel.problem, 10);
+    REQUIRE(data_of(report)["problems"].size() == 2);
+    CHECK(total() == Approx(10 * 1e-3));
+  }
+}
+
+TEST_CASE("A candidate's host cost is shown", "[report]") {
+  TuneResult choice = some_choice("float");
+  choice.candidates[1].host_seconds = 4e-6;
+  const json host = json::array({nullptr, 4e-6});
+  CHECK(data_of(report_of({choice}))["problems"][0]["results"][0]["candidates"]["host"] == host);
+  std::vector<runtime::Reported> read;  // of what the command prints
+  runtime::each_printed_result(
+      json::parse(to_json(choice)), [&](runtime::Reported one) { read.push_back(one); },
+      [](const std::string&) {});
+  REQUIRE(read.size() == 1);
+  CHECK(read[0].result.candidates[1].host_seconds == Approx(4e-6));
+  CHECK(read[0].result.candidates[0].host_seconds == 0);
 }
 
 TEST_CASE("Results of the roofline's kernels are the device's roofline", "[report]") {
