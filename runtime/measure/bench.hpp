@@ -123,7 +123,8 @@ class TrialBench {
 
 /// A trial that other ranks run at the same time: one launch to verify it, where one is enough for
 /// that, then its TimingPolicy. All launches are made, whatever one of them throws: others may wait
-/// in each of them for this one's. @throws DeviceLost; Error when it cannot be loaded
+/// in each of them for this one's. A rank that cannot record a graph launches one by one.
+/// @throws DeviceLost; Error when it cannot be loaded
 Candidate measure_in_step(TrialBench& bench, const Trial& trial, const Values& config);
 /// The same for a trial that is loaded.
 Candidate measure_in_step(TrialBench& bench, Rig& rig, const TimingPolicy& timing,
