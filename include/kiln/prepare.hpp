@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "kiln/device.hpp"
 #include "kiln/error.hpp"
 #include "kiln/manifest.hpp"
 #include "kiln/missing.hpp"
@@ -109,6 +110,11 @@ struct PrepareOptions {
   double max_seconds = 0;
   std::stop_token stop{};  ///< ends early, from any thread; what was done is kept
   std::function<void(const PrepareProgress&)> progress{};  ///< on the thread that prepares
+  /// Streams of the device that problems will be launched on: each gets the workspace of whatever
+  /// is loaded, so that launches on it allocate nothing. None may be captured meanwhile. The host's
+  /// stream and CUDA's per-thread default stream are those of the thread that prepares. A problem
+  /// whose workspace cannot be had is `failed`.
+  std::vector<Stream> streams{};
 };
 
 /// A preparation on a thread of its own. Move-only: what was moved from may only be cancelled,
@@ -142,7 +148,7 @@ class Preparation {
 enum class OnUnprepared {
   serve,  ///< launch something that is loaded; where there is nothing, UnpreparedError
   warn,   ///< the same, and say so once per problem; the message is put together on the heap
-  error   ///< UnpreparedError
+  error   ///< UnpreparedError; also where a launch's stream has no workspace that is large enough
 };
 
 /// Thrown by a launch on a sealed runtime.
@@ -152,6 +158,7 @@ class UnpreparedError : public EnvironmentError {
       : EnvironmentError(what), wanted_(std::move(wanted)) {}
 
   /// The problem, as Runtime::wanted() has it.
+  /// Without a problem where its stream lacked a workspace.
   const WantedInstance& wanted() const noexcept { return wanted_; }
 
  private:

@@ -55,6 +55,7 @@ struct RuntimeMetrics {
   MetricSeries worker_restarts_total;
   std::uint64_t problems_evicted_total = 0;
   std::uint64_t modules_unloaded_total = 0;
+  std::uint64_t workspace_allocations_total = 0;
   MetricSeries agreements_total;
   Histogram agreement_seconds;
   std::uint64_t background_errors_total = 0;

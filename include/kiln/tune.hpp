@@ -51,7 +51,7 @@ struct TuneProgress {
   /// What is tuned now. These are valid during the call.
   std::string_view kernel{};
   std::span<const std::int64_t> problem{};
-  /// Set while a candidate's call takes longer than it may (TuneOptions::candidate_seconds): its
+  /// Set while a trial takes longer than it may (TuneOptions::candidate_seconds): the candidate's
   /// config, as text, and how long it has taken so far. Otherwise empty and 0.
   std::string overdue{};
   double overdue_seconds = 0;
@@ -78,11 +78,10 @@ struct TuneOptions {
   /// `$KILN_CANDIDATE_SECONDS`; if that is not set, 20 in step, else 30, or 20 times the longest
   /// verification or sample so far if that is more, and 300 while there is none. A candidate that
   /// `max_seconds` cuts off before that, once another one has ended, is left untried
-  /// (`Candidate::cut_seconds`). Callables run in this process, where nothing ends them. One that
-  /// takes longer is reported while it runs: in the log, in `progress`, in the metrics. Where the
-  /// limit is given, here or by the variable, it is `hung` from then on, even if it returns, and on
-  /// record at once, so that no later process calls it. Kernels that run in this process have no
-  /// such limit.
+  /// (`Candidate::cut_seconds`). Callables, and kernels without a worker (Isolation), run in this
+  /// process, where nothing ends them. One that takes longer is reported while it runs: in the log,
+  /// in `progress`, in the metrics. Where the limit is given, here or by the variable, it is `hung`
+  /// from then on, even if it ends, and on record at once, so that no later process tries it.
   double candidate_seconds = 0;
   bool cold_cache = true;  ///< no launch finds its data in the device's last-level cache
   /// Timed launches overlap where they are described as programmatic (Launch::programmatic): for
@@ -95,8 +94,8 @@ struct TuneOptions {
   bool retune = false;  ///< measure again even if the store has an answer; in a runtime's options:
                         ///< each problem of a handle once, when it is launched, prepared or tuned
   std::stop_token stop{};  ///< ends the run early, from any thread
-  /// Called on the tuning thread; while a call is overdue, on another one. It must not wait for
-  /// that call.
+  /// Called on the tuning thread; while a trial is overdue, on another one. It must not wait for
+  /// that trial.
   std::function<void(const TuneProgress&)> progress{};
 
   /// The ranks that choose together; null: those of the runtime, if it has any. Tuning, and the

@@ -23,7 +23,10 @@ TunedChoiceCore::TunedChoiceCore(const Runtime& runtime, ChoiceDescription choic
       together_(tuning_options(nullptr).ranks != nullptr),
       switches_(runtime::read_switches(choice_, options_,
                                        engine_->options().deterministic.value_or(false))),
-      workspaces_(engine_->device()),
+      workspaces_(engine_->device(),
+                  [this](const WorkspaceSize& size) {
+                    engine_->note_allocation(engine_->wanted().instance(choice_), size);
+                  }),
       tuner_(*engine_, choice_, contenders_, switches_, tuning_options(nullptr).ranks),
       unprepared_(engine_->workshop().telemetry().counters, choice_.name),
       problems_(engine_->workshop().telemetry().counters.problems.of(choice_.name), bound()) {

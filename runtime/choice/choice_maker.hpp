@@ -37,9 +37,8 @@ class ChoiceMaker final : public TrialMaker {
         seconds_(seconds),
         tell_(std::move(tell)),
         alone_(std::move(alone)) {
-    data_.use_calls([this](const Implementation& candidate) -> ImplementationCall {
-      return
-          [call = ready(candidate.config)](Stream stream, void** args) { (*call)(stream, args); };
+    data_.use_calls([this](const Values& config) -> ImplementationCall {
+      return [call = ready(config)](Stream stream, void** args) { (*call)(stream, args); };
     });
   }
   ChoiceMaker(const ChoiceMaker&) = delete;
@@ -77,9 +76,8 @@ class ChoiceMaker final : public TrialMaker {
     ready(config);
     return data_.trial(
         Implementation{.name = contenders_[field_.place(config).contender]->what().name,
-                       .config = config,
-                       .text = field_.subject.space.describe(config),
-                       .recordable = all_capturable()});
+                       .recordable = all_capturable()},
+        config, field_.subject.space.describe(config));
   }
   std::shared_ptr<Module> module_of(const Rig&) override { return nullptr; }
 

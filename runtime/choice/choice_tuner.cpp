@@ -9,7 +9,7 @@
 #include "kiln/detail/format.hpp"
 #include "runtime/choice/meeting.hpp"
 #include "runtime/ranks/messages.hpp"
-#include "runtime/serve/overdue_calls.hpp"
+#include "runtime/serve/overdue.hpp"
 #include "runtime/serve/tune_one.hpp"
 #include "runtime/support/time_limit.hpp"
 #include "runtime/together/alone_or_together.hpp"
@@ -244,8 +244,8 @@ std::unique_ptr<ChoiceMaker> ChoiceTuner::maker(const Field& field, const Proble
       KernelMaker(choice_.operation, bucket, engine_.device(), engine_.builder(), options.seed,
                   workshop_.trusted_references()),
       candidate_seconds(options.candidate_seconds),
-      tell_of_calls(engine_, format("choice {} for {}", choice_.name,
-                                    choice_.operation.describe_problem(bucket))),
+      tell_of_overdue(engine_, format("choice {} for {}", choice_.name,
+                                      choice_.operation.describe_problem(bucket))),
       alone(options), engine_.bounds());
 }
 

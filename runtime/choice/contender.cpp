@@ -34,6 +34,8 @@ class CallableCall final : public ChoiceCall {
         workspaces_(workspaces),
         size_{what.workspace ? what.workspace(knobs_, problem_) : 0, 0} {}
 
+  void reserve(Stream stream) const override { workspaces_.reserve(stream, size_); }
+
   void operator()(Stream stream, void** args) const override {
     what_.call(knobs_, problem_, stream, workspaces_.of(stream, size_).scratch, args);
   }

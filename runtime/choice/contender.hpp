@@ -26,6 +26,9 @@ class ChoiceCall {
   /// From now on what it launches is loaded and stays, whatever the runtime's bounds. May lock and
   /// allocate. @throws as Contender::ready
   virtual void stay() const {}
+  /// Gets the workspace that launches on this stream need, where it is the choice's.
+  /// @throws as Workspaces::reserve
+  virtual void reserve(Stream /*stream*/) const {}
 };
 
 /// An alternative's part in one problem.

@@ -39,6 +39,8 @@ class CublasltCall final : public ChoiceCall {
         scale_b_(gemm.scale_b),
         workspaces_(workspaces) {}
 
+  void reserve(Stream stream) const override { workspaces_.reserve(stream, {bytes_, 0}); }
+
   void operator()(Stream stream, void** args) const override {
     const auto pointer = [&](std::size_t i) { return *static_cast<void* const*>(args[i]); };
     const auto matrix = [&](std::size_t i) {

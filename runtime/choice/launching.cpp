@@ -61,6 +61,11 @@ void TunedChoiceCore::stay(Span problem) const {
   if (const Ready known = in_use(problem); known && known->loaded) in_use_of(*known).call->stay();
 }
 
+void TunedChoiceCore::reserve_workspace(Stream stream, Span problem) {
+  if (const Ready known = in_use(problem); known && known->loaded)
+    in_use_of(*known).call->reserve(stream);
+}
+
 Launchable TunedChoiceCore::ready(Span problem, const Decision& decision, bool at_once) {
   if (switches_.forced) return launchable(problem, decision);
   // Ranks may count as failed what has only not been compared.

@@ -20,6 +20,7 @@ class NotCaptured final : public ChoiceCall {
     (*call_)(stream, args);
   }
   void stay() const override { call_->stay(); }
+  void reserve(Stream stream) const override { call_->reserve(stream); }
 
  private:
   const std::shared_ptr<const ChoiceCall> call_;

@@ -50,6 +50,7 @@ class TunedChoiceCore final : public runtime::ServedChoice {
   bool has_gate() const override { return switches_.gate_seconds > 0 && !switches_.forced; }
   std::vector<KernelOf> kernels_of(Span problem) override;
   runtime::PreparedChoice make_ready(Span problem, const HowReady& how) override;
+  void reserve_workspace(Stream stream, Span problem) override;
   void seal() override;
   std::map<Values, std::uint64_t> launched_unprepared() const override;
 

@@ -120,6 +120,16 @@ void Workspaces::check_supplied(const Slot& slot, const WorkspaceSize& size) con
                describe(slot.size()), describe(size)));
 }
 
+Workspace Workspaces::grow_for_launch(Slot& slot, Stream stream, const WorkspaceSize& size) {
+  const auto allocates = [&] {
+    const std::lock_guard lock(mutex_);
+    return !slot.supplied && !slot.size().covers(size);
+  };
+  // Called without the lock, because it is the program's log that may be told.
+  if (before_allocating_ && allocates() && !device_->capturing(stream)) before_allocating_(size);
+  return grow(slot, stream, size);
+}
+
 Workspace Workspaces::grow(Slot& slot, Stream stream, const WorkspaceSize& size) {
   check(size);
   const std::lock_guard lock(mutex_);

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -52,7 +53,11 @@ class Workspaces {
     std::unique_lock<std::mutex> alone_;
   };
 
-  explicit Workspaces(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+  using BeforeAllocating = std::function<void(const WorkspaceSize&)>;
+  /// @param before called before a launch gets memory for its workspace, which needs this size;
+  /// what it throws, the launch throws. Empty: nothing is called.
+  explicit Workspaces(std::shared_ptr<Device> device, BeforeAllocating before = {})
+      : device_(std::move(device)), before_allocating_(std::move(before)) {}
   ~Workspaces();
   Workspaces(const Workspaces&) = delete;
   Workspaces& operator=(const Workspaces&) = delete;
@@ -130,8 +135,9 @@ class Workspaces {
 
   Workspace of(Slot& slot, Stream stream, const WorkspaceSize& size) {
     const auto found = slot.find(size);
-    return found ? *found : grow(slot, stream, size);
+    return found ? *found : grow_for_launch(slot, stream, size);
   }
+  Workspace grow_for_launch(Slot& slot, Stream stream, const WorkspaceSize& size);
   Workspace grow(Slot& slot, Stream stream, const WorkspaceSize& size);
   void check(const WorkspaceSize& size) const;
   void check_supplied(const Slot& slot, const WorkspaceSize& size) const;
@@ -145,6 +151,7 @@ class Workspaces {
   Slot& slot_of(const StreamOrder& order);
 
   std::shared_ptr<Device> device_;
+  const BeforeAllocating before_allocating_;
   std::mutex mutex_;  ///< held by a thread that changes what is below
   std::atomic<Slot*> slots_{nullptr};
   mutable std::mutex memory_mutex_;  ///< of the slots' memory; never held while allocating

@@ -16,7 +16,7 @@
 #include "runtime/function/function_maker.hpp"
 #include "runtime/serve/access.hpp"
 #include "runtime/serve/engine.hpp"
-#include "runtime/serve/overdue_calls.hpp"
+#include "runtime/serve/overdue.hpp"
 #include "runtime/serve/problems.hpp"
 #include "runtime/serve/reserve.hpp"
 #include "runtime/serve/tune_one.hpp"
@@ -310,7 +310,7 @@ class Core final : public FunctionCore {
     runtime::FunctionBench bench(device, function_, call, log);
     runtime::WatchedBench watched(
         bench, limit,
-        runtime::tell_of_calls(
+        runtime::tell_of_overdue(
             *engine_,
             format("{} {}", function_.name, problem_text(function_.problem_fields, problem)),
             [log](const std::string& text) { log->line(text); }));

@@ -22,12 +22,13 @@ constexpr std::size_t kMostCalls = 1000;
 }  // namespace
 
 struct FunctionBench::FunctionRig final : Rig {
-  explicit FunctionRig(Implementation i) : implementation(std::move(i)) {}
+  FunctionRig(Values c, std::string t) : config(std::move(c)), text(std::move(t)) {}
 
   bool recorded() const noexcept override { return replay != nullptr; }
   bool is_call() const noexcept override { return true; }
 
-  const Implementation implementation;
+  const Values config;
+  const std::string text;  ///< the config, for messages
   std::size_t samples = 0;
   std::size_t launches = 0;  ///< of the replay
   std::unique_ptr<Replay> replay;
@@ -43,12 +44,12 @@ void FunctionBench::finish() {
 }
 
 std::variant<std::shared_ptr<Rig>, Refusal> FunctionBench::load(const Trial& trial) {
-  return std::make_shared<FunctionRig>(std::get<Implementation>(trial.code));
+  return std::make_shared<FunctionRig>(trial.config, trial.text);
 }
 
 Verdict FunctionBench::verify(Rig& rig) {
   put_back();
-  call(static_cast<FunctionRig&>(rig).implementation);
+  call(static_cast<FunctionRig&>(rig));
   device_->synchronize(call_.stream);
   return verdict();
 }
@@ -84,7 +85,7 @@ double FunctionBench::time(Rig& rig, std::size_t launches) {
   }
   const double seconds = timed(*device_, call_.stream, [&] {
     if (r.replay && launches == r.launches) return r.replay->run(call_.stream);
-    for (std::size_t i = 0; i < launches; ++i) call(r.implementation);
+    for (std::size_t i = 0; i < launches; ++i) call(r);
   });
   if (std::has_single_bit(++r.samples)) look_again();
   return seconds;
@@ -106,7 +107,7 @@ bool FunctionBench::record(Rig& rig, std::size_t launches) {
   auto& r = static_cast<FunctionRig&>(rig);
   r.launches = launches;
   r.replay = device_->capture(call_.stream, [&] {
-    for (std::size_t i = 0; i < launches; ++i) call(r.implementation);
+    for (std::size_t i = 0; i < launches; ++i) call(r);
   });
   return r.replay != nullptr;
 }
@@ -135,11 +136,10 @@ void FunctionBench::flush() {
   flush_.run(call_.stream);
 }
 
-void FunctionBench::call(const Implementation& implementation) {
+void FunctionBench::call(const FunctionRig& rig) {
   // Written before the call, so that the last line of a log names a call that did not return.
-  if (log_ && told_ != implementation.text)
-    log_->line(function_.name + " calls with " + (told_ = implementation.text));
-  translated([&] { call_.run(implementation.config, call_.stream); });
+  if (log_ && told_ != rig.text) log_->line(function_.name + " calls with " + (told_ = rig.text));
+  translated([&] { call_.run(rig.config, call_.stream); });
 }
 
 }  // namespace kiln::runtime

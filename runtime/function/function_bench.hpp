@@ -51,7 +51,7 @@ class FunctionBench final : public TrialBench {
   void look_again();
   void put_back();
   void flush();
-  void call(const Implementation& implementation);
+  void call(const FunctionRig& rig);
 
   std::shared_ptr<Device> device_;
   const detail::FunctionDescription& function_;

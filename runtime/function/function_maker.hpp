@@ -36,7 +36,9 @@ class FunctionMaker final : public TrialMaker {
   void when_overdue(WatchedBench::Tell tell) override { bench_.when_overdue(std::move(tell)); }
   void drop_bench() noexcept override {}
   Trial trial(const Values& config, const Build&) override {
-    return {.code = Implementation{function_.name, config, function_.space.describe(config)}};
+    return {.code = Implementation{function_.name},
+            .config = config,
+            .text = function_.space.describe(config)};
   }
   std::shared_ptr<Module> module_of(const Rig&) override { return nullptr; }
 

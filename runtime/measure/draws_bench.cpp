@@ -76,6 +76,8 @@ std::variant<std::shared_ptr<Rig>, Refusal> DrawsBench::load(const Trial& trial)
       loaded = draws_[i]->bench.load(trial);
     } else {
       const Trial further{.code = trial.code,
+                          .config = trial.config,
+                          .text = trial.text,
                           .plan = trial.plan,
                           .variables = trial.further[i - 1].variables,
                           .data = trial.further[i - 1].data,

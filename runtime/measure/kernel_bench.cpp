@@ -69,7 +69,7 @@ std::variant<std::shared_ptr<Rig>, Refusal> KernelBench::load(const Trial& trial
       throw InternalError(
           detail::format("{} is an implementation, and the bench has none", called->name));
     const auto rig = std::make_shared<KernelRig>();
-    rig->call = find_call_(*called);
+    rig->call = find_call_(trial.config);
     rig->recordable = called->recordable;
     return rig;
   }

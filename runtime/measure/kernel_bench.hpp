@@ -19,7 +19,7 @@ class TrialKernel;
 /// Calls an implementation with the bench's own arguments, as Device::launch takes them.
 using ImplementationCall = std::function<void(Stream, void** args)>;
 /// Finds the call of a trial that is an implementation. @throws Error where it cannot be made
-using FindCall = std::function<ImplementationCall(const Implementation&)>;
+using FindCall = std::function<ImplementationCall(const Values& config)>;
 
 /// A trial's module is loaded when the bench takes it.
 class KernelBench final : public TrialBench {

@@ -19,8 +19,6 @@ namespace kiln::runtime {
 /// What runs where nothing is compiled: something that the bench knows by name.
 struct Implementation {
   std::string name;
-  Values config;
-  std::string text;        ///< the config, for messages
   bool recordable = true;  ///< calls may be replayed as a graph
 };
 
@@ -54,6 +52,8 @@ struct Trial {
   };
 
   std::variant<std::shared_ptr<const codegen::Binary>, Implementation> code;
+  Values config{};
+  std::string text{};         ///< the config, for messages
   detail::LaunchPlan plan{};  ///< unused for an implementation
   std::vector<VariableData> variables{};
   std::shared_ptr<const TrialData> data{};  ///< null: the implementation has its own

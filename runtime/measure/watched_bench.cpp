@@ -10,13 +10,14 @@ namespace kiln::runtime {
 using kiln::detail::format;
 
 struct WatchedBench::WatchedRig final : Rig {
-  WatchedRig(std::shared_ptr<Rig> rig, Implementation of)
-      : inner(std::move(rig)), trial(std::move(of)) {}
+  WatchedRig(std::shared_ptr<Rig> rig, Values c, std::string t)
+      : inner(std::move(rig)), config(std::move(c)), text(std::move(t)) {}
   bool recorded() const noexcept override { return inner->recorded(); }
   bool is_call() const noexcept override { return inner->is_call(); }
 
   const std::shared_ptr<Rig> inner;
-  const Implementation trial;
+  const Values config;
+  const std::string text;  ///< the config, for messages
 };
 
 WatchedBench::WatchedBench(TrialBench& inner, double limit, Tell tell, Alone alone)
@@ -29,15 +30,18 @@ WatchedBench::WatchedBench(TrialBench& inner, double limit, Tell tell, Alone alo
 std::variant<std::shared_ptr<Rig>, Refusal> WatchedBench::load(const Trial& trial) {
   auto loaded = inner_.load(trial);
   if (auto* rig = std::get_if<std::shared_ptr<Rig>>(&loaded))
-    return std::make_shared<WatchedRig>(std::move(*rig), std::get<Implementation>(trial.code));
+    return std::make_shared<WatchedRig>(std::move(*rig), trial.config, trial.text);
   return loaded;
 }
 
-/// The calling thread waits in the call, or has returned from it.
+const Rig& WatchedBench::inner(const Rig& rig) {
+  return *static_cast<const WatchedRig&>(rig).inner;
+}
+
+/// The calling thread waits in the trial, or has returned from it.
 void WatchedBench::tell(double seconds, bool returned) {
   told_ = true;
-  const Overdue late{
-      at_work_->trial.config, at_work_->trial.text, seconds, allowed_, limit_ > 0, returned};
+  const Overdue late{at_work_->config, at_work_->text, seconds, allowed_, limit_ > 0, returned};
   try {
     if (also_tell_) also_tell_(late);
   } catch (...) {
@@ -68,9 +72,8 @@ auto WatchedBench::watched(Rig& rig, const Work& work) {
     }
   }();
   if (const double seconds = end(); limit_ > 0 && seconds > limit_)
-    throw TrialFault(
-        CandidateStatus::hung,
-        format("its call returned after {:.3g} s, and {:.3g} s is the limit", seconds, limit_));
+    throw TrialFault(CandidateStatus::hung,
+                     format("it ended after {:.3g} s, and {:.3g} s is the limit", seconds, limit_));
   return result;
 }
 

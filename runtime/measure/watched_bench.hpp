@@ -1,5 +1,5 @@
-// A bench whose trials are calls of the program's own functions, which no worker can run and
-// nothing can end: they have a deadline all the same.
+// A bench whose trials run in this process, where nothing can end them: they have a deadline all
+// the same.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,6 @@
 
 namespace kiln::runtime {
 
-/// Trials are implementations.
 class WatchedBench final : public TrialBench {
  public:
   using Tell = std::function<void(const Overdue&)>;
@@ -28,6 +27,9 @@ class WatchedBench final : public TrialBench {
   /// when it has returned. The inner bench must outlive this.
   /// @param alone empty: nothing has to be done
   WatchedBench(TrialBench& inner, double limit, Tell tell, Alone alone = {});
+
+  /// The inner bench's rig of one of this bench's.
+  static const Rig& inner(const Rig& rig);
 
   /// Is told first. Empty: nobody else is.
   void when_overdue(Tell tell) { also_tell_ = std::move(tell); }

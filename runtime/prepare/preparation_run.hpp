@@ -88,6 +88,10 @@ class PreparationRun {
   Served serve(PrepareItem& item, bool later);
   void describe(const PrepareItem& item, Served served);
 
+  /// On all streams that the program has named.
+  void reserve_workspaces();
+  void reserve_workspace(const PrepareItem& item);
+
   // --- tuning -----------------------------------------------------------------------------------
 
   /// Whether the ranks choose for it.
@@ -118,6 +122,7 @@ class PreparationRun {
   const std::function<void(const PrepareProgress&)>& progress_;
   const PrepareWork work_;
   const TuneOptions tuning_;
+  const std::vector<Stream> streams_;
   const Clock::time_point start_;
   const TimeLimit deadline_;
   PrepareReport report_;

@@ -41,6 +41,7 @@ PreparationRun::PreparationRun(Engine& engine, const Manifest& manifest,
       progress_(progress),
       work_(allowed(options.work, engine)),
       tuning_(patient(engine.completed(engine.options().tuning))),
+      streams_(options.streams),
       start_(Clock::now()),
       deadline_(options.max_seconds, start_) {}
 
@@ -75,6 +76,7 @@ PrepareReport PreparationRun::run() {
       of(item).why = item.lacking;
       of(item).missing = item.missing;
     }
+  reserve_workspaces();
   keep_asked_for();
   engine_.serving().renew();
   report_.stopped = stop_.stop_requested();
@@ -287,6 +289,42 @@ void PreparationRun::describe(const PrepareItem& item, Served served) {
     set(item, PreparedState::untuned);
   else
     set(item, PreparedState::on_default, why, served.missing);
+}
+
+void PreparationRun::reserve_workspaces() {
+  if (streams_.empty()) return;
+  // A workspace that grows keeps what it was, so the largest comes first.
+  for (const auto& handle : engine_.serving().handles()) {
+    const auto is_its = [&](const PrepareItem& item) { return item.handle == handle; };
+    if (std::ranges::none_of(items_, is_its)) continue;
+    try {
+      const WorkspaceSize size = handle->provisions().workspace_size();
+      for (const Stream stream : streams_) handle->reserve_workspace(stream, size);
+    } catch (...) {
+      if (engine_.device()->lost()) throw;
+      for (const PrepareItem& item : items_)
+        if (is_its(item)) reserve_workspace(item);
+    }
+  }
+  for (const ChoiceItem& item : choices_) try {
+      for (const Stream stream : streams_) item.choice->reserve_workspace(stream, item.problem);
+    } catch (...) {
+      if (engine_.device()->lost()) throw;
+      PreparedProblem& problem = report_.problems[item.place];
+      problem.state = PreparedState::failed;
+      problem.why = text_of(std::current_exception());
+      problem.config.clear();
+    }
+}
+
+void PreparationRun::reserve_workspace(const PrepareItem& item) try {
+  const detail::Ready ready = item.handle->find(item.problem);
+  if (!ready || !ready->loaded) return;
+  const WorkspaceSize size = item.handle->workspace_size(*ready, item.problem);
+  for (const Stream stream : streams_) item.handle->reserve_workspace(stream, size);
+} catch (...) {
+  if (engine_.device()->lost()) throw;
+  set(item, PreparedState::failed, text_of(std::current_exception()));
 }
 
 std::string PreparationRun::late(const std::string& what) const {

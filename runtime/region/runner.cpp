@@ -6,7 +6,7 @@
 #include "runtime/device/resource_check.hpp"
 #include "runtime/serve/access.hpp"
 #include "runtime/serve/kernel_loader.hpp"
-#include "runtime/serve/overdue_calls.hpp"
+#include "runtime/serve/overdue.hpp"
 #include "runtime/support/trace.hpp"
 #include "runtime/tune/tuner.hpp"
 #include "runtime/worker/isolation.hpp"
@@ -25,7 +25,7 @@ RegionRunner::RegionRunner(detail::Engine& engine, const std::function<void(Regi
       options_(options),
       defaults_(defaults),
       limit_(candidate_seconds(options.candidate_seconds)),
-      tell_(tell_of_calls(engine, options.name)),
+      tell_(tell_of_overdue(engine, options.name)),
       watch_([this](double seconds) { tell(seconds, false); }) {}
 
 std::string Site::describe() const {

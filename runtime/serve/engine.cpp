@@ -4,6 +4,8 @@
 
 #include "kiln/communicators.hpp"
 #include "kiln/detail/format.hpp"
+#include "runtime/device/resource_check.hpp"
+#include "runtime/serve/overdue.hpp"
 #include "runtime/tune/kernel_maker.hpp"
 
 namespace kiln::detail {
@@ -93,9 +95,25 @@ std::unique_ptr<runtime::KernelMaker> Engine::maker(const KernelDefinition& kern
   auto maker = std::make_unique<runtime::KernelMaker>(
       kernel, problem, device ? std::move(device) : this->device(), builder(), tuning.seed,
       workshop_.trusted_references(), std::move(worker));
+  maker->watch(runtime::tell_of_overdue(
+      *this, format("{} for {}", kernel.name, kernel.describe_problem(problem))));
   maker->use_drawn(drawn_.take(kernel, problem, tuning.seed));
   if (workshop_.isolation() == Isolation::always && !in_step) maker->isolate();
   return maker;
+}
+
+void Engine::note_allocation(const WantedInstance& wanted, const WorkspaceSize& size) {
+  ++workshop_.telemetry().counters.workspace_allocations;
+  const auto sealed = serving_.sealed();
+  if (!sealed || *sealed == OnUnprepared::serve) return;
+  if (workshop_.turn().mine() || workshop_.turn_alone().mine()) return;  // it is a tuning's launch
+  const std::string text =
+      format("{} {}: the stream of a launch has no workspace of {}, and the runtime is sealed",
+             wanted.is_choice ? "choice" : "kernel", wanted.kernel, runtime::describe(size));
+  if (*sealed == OnUnprepared::warn) return log(LogLevel::warning, text);
+  throw UnpreparedError(
+      text + "; name the stream in PrepareOptions::streams, or reserve the workspace before",
+      wanted);
 }
 
 }  // namespace kiln::detail

@@ -67,6 +67,9 @@ class Engine {
   /// Whether another thread is tuning anything.
   bool busy() const noexcept { return workshop_.turn().is_anothers(); }
   bool may_compile() const noexcept { return workshop_.may_compile(); }
+  /// Counts a launch that needs memory for a workspace of this size. On a sealed runtime it is
+  /// warned of or refused, as seal() says, unless this thread tunes. @throws UnpreparedError
+  void note_allocation(const WantedInstance& wanted, const WorkspaceSize& size);
   void log(LogLevel level, const std::string& text) const { workshop_.log(level, text); }
 
  private:

@@ -314,6 +314,8 @@ auto KernelLoader::named(const F& use) const try {
   throw engine_->captures().counted(format("kernel {}: {}", definition_.name, error.what()));
 } catch (const UserError& error) {
   throw UserError(format("kernel {}: {}", definition_.name, error.what()));
+} catch (const UnpreparedError&) {
+  throw;
 } catch (const OutOfMemory& error) {  // regions and choices tell these two by their types
   throw OutOfMemory(format("kernel {}: {}", definition_.name, error.what()));
 } catch (const DeviceLost& error) {

@@ -32,7 +32,11 @@ class KernelLoader final : private PinSource {
  public:
   /// `definition` must outlive the loader.
   KernelLoader(std::shared_ptr<detail::Engine> engine, const KernelDefinition& definition)
-      : engine_(std::move(engine)), definition_(definition), workspaces_(engine_->device()) {
+      : engine_(std::move(engine)),
+        definition_(definition),
+        workspaces_(engine_->device(), [this](const WorkspaceSize& size) {
+          engine_->note_allocation(engine_->wanted().instance(definition_), size);
+        }) {
     engine_->captures().add(*this);
   }
   ~KernelLoader() override { engine_->captures().remove(*this); }

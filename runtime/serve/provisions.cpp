@@ -205,6 +205,15 @@ void Provisions::keep_default(std::span<const Values> problems, Builder::Access 
     }
 }
 
+WorkspaceSize Provisions::workspace_size() const {
+  WorkspaceSize largest;
+  for (const Ready& ready : loaded())
+    if (const auto size = detail::planned_workspace(kernel_, ready->config, ready->problem,
+                                                    engine_.device()->info().limits))
+      largest = max(largest, *size);
+  return largest;
+}
+
 void Provisions::seal() {
   notes_.begin(kernel_.problem_fields.size(), &engine_.workshop().telemetry().counters.wanted_cut);
   reserve_.renew(loaded(), in_use(), kernel_.space.default_config(engine_.device()->info().target),

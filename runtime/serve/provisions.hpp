@@ -107,6 +107,9 @@ class Provisions {
   /// problems: on a sealed runtime it serves what was not prepared.
   void keep_default(std::span<const Values> problems, Builder::Access access);
 
+  /// The largest workspace that launches of what is loaded need. @throws what the kernel's rules
+  /// throw
+  WorkspaceSize workspace_size() const;
   /// Gets ready to serve on a sealed runtime, with what is loaded now. By one thread at a time.
   void seal();
   /// What can be launched for a problem on a sealed runtime without being prepared for it; null:

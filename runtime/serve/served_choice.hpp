@@ -58,6 +58,9 @@ class ServedChoice : public detail::ChoiceCore {
   /// in use. Nothing is compiled, unless ranks tune or a gate comes first. With ranks and `ask` a
   /// collective. @throws what a launch throws
   virtual PreparedChoice make_ready(Span problem, const HowReady& how) = 0;
+  /// Gets the workspaces that launches of a problem which is in use need on this stream, except
+  /// those of its kernels' handles. @throws as Workspaces::reserve
+  virtual void reserve_workspace(Stream stream, Span problem) = 0;
   /// Notes from now on what is launched unprepared. By one thread at a time.
   virtual void seal() = 0;
   /// Exact problems that were launched unprepared and are still not in use, and how often.

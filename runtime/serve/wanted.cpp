@@ -40,6 +40,19 @@ Wanted::~Wanted() {
   }
 }
 
+WantedInstance Wanted::instance(const KernelDefinition& kernel) const {
+  return {kernel.name, kernel.types, arch_, {}, {}};
+}
+
+WantedInstance Wanted::instance(const detail::ChoiceDescription& choice) const {
+  return {.kernel = choice.name,
+          .types = choice.types,
+          .target = arch_,
+          .problem = {},
+          .config = {},
+          .is_choice = true};
+}
+
 WantedInstance Wanted::instance(const KernelDefinition& kernel,
                                 std::span<const std::int64_t> problem,
                                 std::span<const std::int64_t> config) const {

@@ -38,6 +38,9 @@ class Wanted {
                           std::span<const std::int64_t> config) const;
   WantedInstance instance(const detail::ChoiceDescription& choice,
                           std::span<const std::int64_t> problem) const;
+  /// Without a problem.
+  WantedInstance instance(const KernelDefinition& kernel) const;
+  WantedInstance instance(const detail::ChoiceDescription& choice) const;
   /// A warning that an instance is missing, which problem asked for it and what follows; once per
   /// instance, however many problems lack it.
   void warn_of(const KernelDefinition& kernel, std::span<const std::int64_t> problem,

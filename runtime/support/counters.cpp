@@ -91,6 +91,7 @@ void Counters::read(RuntimeMetrics& metrics) const {
   metrics.swaps_total = swaps.load(kRelaxed);
   metrics.problems_evicted_total = problems_evicted.load(kRelaxed);
   metrics.modules_unloaded_total = modules_unloaded.load(kRelaxed);
+  metrics.workspace_allocations_total = workspace_allocations.load(kRelaxed);
   metrics.agreements_total = agreements.read();
   metrics.agreement_seconds = agreement_seconds.read();
   metrics.background_errors_total = background_errors.load(kRelaxed);

@@ -95,6 +95,7 @@ struct Counters {
   PerKernel unprepared_served, unprepared_refused;
   std::atomic<std::uint64_t> wanted_cut{0};
   std::atomic<std::uint64_t> problems_evicted{0}, modules_unloaded{0};
+  std::atomic<std::uint64_t> workspace_allocations{0};  ///< by launches
   std::atomic<std::uint64_t> swaps{0};
   Tally prepare_keys{"waiting", "found", "compiled", "missing", "failed"};
   Tally worker_restarts{"fault", "killed", "late", "stopped", "memory", "device", "peer"};

@@ -28,9 +28,11 @@ namespace {
 /// The seed of the data that a reference on the device is tried with.
 constexpr std::uint64_t kSmallSeed = 1;
 
-Trial trial_on(const ProblemBench& bench, const Values& config, const detail::LaunchPlan& plan,
-               const Build& build) {
+Trial trial_on(const ProblemBench& bench, const KernelDefinition& kernel, const Values& config,
+               const detail::LaunchPlan& plan, const Build& build) {
   Trial trial{.code = std::get<std::shared_ptr<const codegen::Binary>>(build.outcome),
+              .config = config,
+              .text = kernel.space.describe(config),
               .plan = plan,
               .variables = variables_for(bench.data(0), config),
               .data = bench.data(0).trial};
@@ -285,13 +287,29 @@ void KernelMaker::keep_expected() {
 }
 
 TrialBench& KernelMaker::bench() {
-  if (bench_) return *bench_;
+  if (!bench_) {
+    open_bench();
+    if (tell_ && !isolated_) {
+      watched_ = std::make_unique<WatchedBench>(*bench_, worker_.candidate_seconds, tell_);
+      watched_->when_overdue(also_tell_);
+    }
+  }
+  if (watched_) return *watched_;
+  return *bench_;
+}
+
+void KernelMaker::when_overdue(WatchedBench::Tell tell) {
+  also_tell_ = std::move(tell);
+  if (watched_) watched_->when_overdue(also_tell_);
+}
+
+void KernelMaker::open_bench() {
   make_kept();
   if (!isolated_)  // a worker's bench draws its own, and waits for no others
     if (std::vector<KernelData> drawn = take_drawn(); !drawn.empty()) {
       bench_ = std::make_unique<DrawsBench>(std::move(drawn), device_, find_call_);
       reference_tried_ = false;
-      return *bench_;
+      return;
     }
   const bool last = kept_ > 0 && !memory_;
   const bool expected = !draws_.empty() && draws_.front().expected;
@@ -303,7 +321,6 @@ TrialBench& KernelMaker::bench() {
   reference_tried_ = kept_ > 0 && expected;
   if (last) draws_.clear();
   if (last) kept_ = 0;
-  return *bench_;
 }
 
 void KernelMaker::expect() {
@@ -363,7 +380,7 @@ std::string KernelMaker::use_device_reference(std::span<const std::int64_t> smal
     // Where the other bench has a worker, what cannot have one is not trusted.
     const auto bench =
         isolated_ ? isolated_bench(small, kSmallSeed) : make_bench(small, kSmallSeed);
-    auto loaded = bench->load(trial_on(*bench, config, planned(small), build));
+    auto loaded = bench->load(trial_on(*bench, code, config, planned(small), build));
     if (auto* refusal = std::get_if<Refusal>(&loaded)) return refusal->reason;
     try {
       return bench->verify(*std::get<std::shared_ptr<Rig>>(loaded)).why;
@@ -378,7 +395,7 @@ std::string KernelMaker::use_device_reference(std::span<const std::int64_t> smal
   const Key key = record_key(kernel_, small, device_->info(), {.kernel = build.key.digest});
   std::string why = references_->verdict(key.digest, right_for_small);
   if (!why.empty()) return format("{}, for {}: {}", name, kernel_.describe_problem(small), why);
-  why = bench_->trust(trial_on(*bench_, config, planned(problem_), build));
+  why = bench_->trust(trial_on(*bench_, code, config, planned(problem_), build));
   return why.empty() ? why : format("{}: {}", name, why);
 }
 
@@ -391,6 +408,7 @@ std::vector<std::string> KernelMaker::take_warnings() {
 
 void KernelMaker::drop_bench() noexcept {
   if (group_) group_->disband();
+  watched_.reset();
   bench_.reset();
 }
 
@@ -408,12 +426,15 @@ Trial KernelMaker::trial(const Values& config, const Build& build) {
     throw InternalError(format("kernel {} with {}: a trial needs a binary, and nothing was built",
                                kernel_.name, kernel_.space.describe(config)));
   bench();
-  return trial_on(*bench_, config, plan(config), build);
+  return trial_on(*bench_, kernel_, config, plan(config), build);
 }
 
-Trial KernelMaker::trial(Implementation code) {
+Trial KernelMaker::trial(Implementation code, const Values& config, std::string text) {
   bench();
-  Trial trial{.code = std::move(code), .data = bench_->data(0).trial};
+  Trial trial{.code = std::move(code),
+              .config = config,
+              .text = std::move(text),
+              .data = bench_->data(0).trial};
   for (std::size_t draw = 0; draw < bench_->draws(); ++draw) {
     const KernelData& data = bench_->data(draw);
     if (!data.variables.empty())
@@ -425,7 +446,7 @@ Trial KernelMaker::trial(Implementation code) {
 }
 
 std::shared_ptr<Module> KernelMaker::module_of(const Rig& rig) {
-  return bench_ ? bench_->module_of(rig) : nullptr;
+  return bench_ ? bench_->module_of(watched_ ? WatchedBench::inner(rig) : rig) : nullptr;
 }
 
 }  // namespace kiln::runtime

@@ -12,6 +12,7 @@
 
 #include "runtime/measure/kernel_bench.hpp"
 #include "runtime/measure/problem_bench.hpp"
+#include "runtime/measure/watched_bench.hpp"
 #include "runtime/tune/drawn_data.hpp"
 #include "runtime/tune/trial_maker.hpp"
 #include "runtime/tune/trusted_references.hpp"
@@ -37,6 +38,9 @@ class KernelMaker final : public TrialMaker {
   void use_drawn(DrawnData::Draws draws) { drawn_ = std::move(draws); }
   /// Where trials find what they call, if they are of implementations.
   void use_calls(FindCall find_call) { find_call_ = std::move(find_call); }
+  /// What is told of trials in this process that take longer than WorkerOptions::candidate_seconds,
+  /// as WatchedBench. Empty: nothing watches them.
+  void watch(WatchedBench::Tell tell) { tell_ = std::move(tell); }
   /// Called when a run that was stopped has freed its bench, before it waits for builds that must
   /// end with it.
   void when_device_is_left(std::function<void()> left) { left_ = std::move(left); }
@@ -61,13 +65,14 @@ class KernelMaker final : public TrialMaker {
   /// A reference on the device is tried first; where it cannot be trusted, a warning says so.
   void expect() override;
   std::vector<std::string> take_warnings() override;
+  void when_overdue(WatchedBench::Tell tell) override;
   void drop_bench() noexcept override;
   void keep_data(std::shared_ptr<KeptMemory> memory) override { memory_ = std::move(memory); }
   void use_up_data() noexcept override { memory_.reset(); }
   void leave_device() noexcept override;
   Trial trial(const Values& config, const Build& build) override;
   /// A trial of a call on the kernel's data. @throws UserError where these have variables
-  Trial trial(Implementation code);
+  Trial trial(Implementation code, const Values& config, std::string text);
   std::shared_ptr<Module> module_of(const Rig& rig) override;
 
  private:
@@ -78,6 +83,7 @@ class KernelMaker final : public TrialMaker {
   void give_up_workers(const std::string& why);
   std::unique_ptr<ProblemBench> make_bench(std::span<const std::int64_t> problem,
                                            std::uint64_t seed);
+  void open_bench();
   std::vector<KernelData> take_drawn();
   /// Keeps the data that the next bench uses, if they may be kept.
   void make_kept();
@@ -110,8 +116,10 @@ class KernelMaker final : public TrialMaker {
   std::int64_t kept_ = 0;               ///< bytes of it that `draws_` have
   std::function<void()> left_;
   FindCall find_call_;
+  WatchedBench::Tell tell_, also_tell_;
   std::unique_ptr<ProblemBench> bench_;
-  bool reference_tried_ = false;  ///< on `bench_`
+  std::unique_ptr<WatchedBench> watched_;  ///< `bench_`, where that runs trials in this process
+  bool reference_tried_ = false;           ///< on `bench_`
   const unsigned threads_ = builder_.builds_at_once();
   std::vector<std::string> warnings_;
 };

@@ -101,10 +101,9 @@ class TuningRun {
   void note_overdue(const Overdue& late) {
     if (late.returned) return;
     if (const auto index = candidates_.find(late.config); late.rejected && index) {
-      candidates_.reject(
-          *index, CandidateStatus::hung,
-          format("its call had not returned after {:.3g} s, and {:.3g} s is the limit",
-                 late.seconds, late.limit));
+      candidates_.reject(*index, CandidateStatus::hung,
+                         format("it had not ended after {:.3g} s, and {:.3g} s is the limit",
+                                late.seconds, late.limit));
       if (const auto winner = candidates_.decide(); winner && context_.save) save_with(*winner);
     }
     if (options_.progress)

@@ -184,13 +184,13 @@ WorkerGreeting WorkerGreeting::heard(std::span<const std::byte> bytes,
 
 void put_trial(FieldWriter& fields, const Trial& trial) {
   if (const auto* called = std::get_if<Implementation>(&trial.code)) {
-    fields.integer(1).text(called->name);
-    put_list(fields, called->config);
-    fields.text(called->text).integer(called->recordable ? 1 : 0);
+    fields.integer(1).text(called->name).integer(called->recordable ? 1 : 0);
   } else {
     const auto& binary = *std::get<std::shared_ptr<const codegen::Binary>>(trial.code);
     fields.integer(0).bytes(codegen::serialize(binary));
   }
+  put_list(fields, trial.config);
+  fields.text(trial.text);
   put_plan(fields, trial.plan);
   put_variables(fields, trial.variables);
   fields.integer(trial.further.size());
@@ -202,8 +202,6 @@ namespace {
 Implementation get_implementation(FieldReader& fields) {
   Implementation called;
   called.name = fields.text();
-  called.config = get_list<std::int64_t>(fields);
-  called.text = fields.text();
   called.recordable = fields.integer() != 0;
   return called;
 }
@@ -223,6 +221,8 @@ Trial get_trial(FieldReader& fields) {
     trial.code = get_implementation(fields);
   else
     trial.code = get_binary(fields);
+  trial.config = get_list<std::int64_t>(fields);
+  trial.text = fields.text();
   trial.plan = get_plan(fields);
   trial.variables = get_variables(fields);
   for (std::uint64_t left = get_count(fields); left > 0; --left)

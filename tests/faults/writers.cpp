@@ -1,6 +1,9 @@
 // Faults 3, 7, 17 and 18: a process that writes dies, or may not write on.
+#include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <thread>
 
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
@@ -187,7 +190,7 @@ void writes_fail(Trial& trial) {
       }
     }
 
-  for (const int code : {EIO, ENOMEM, ESTALE}) {
+  for (const int code : {EIO, ENOMEM, ESTALE, EBUSY}) {
     trial.next("reading fails, errno " + std::to_string(code));
     const TemporaryDirectory root;
     const Bystanders bystanders(root.path() / "cache");
@@ -196,6 +199,25 @@ void writes_fail(Trial& trial) {
     system->fault = [&](Call call, int) { return call == Call::read ? code : 0; };
     Program(options_for(root.path() / "cache"), system).runs(trial, 1);
     bystanders.whole(trial);
+  }
+
+  {
+    trial.next("a file system that takes long for each call");
+    const TemporaryDirectory root;
+    auto system = std::make_shared<FaultyFileSystem>();
+    std::atomic<int> looks = 0;
+    system->fault = [&](Call, int) {
+      ++looks;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      return 0;
+    };
+    Program(options_for(root.path() / "cache"), system).runs(trial, 1);
+    Program again(options_for(root.path() / "cache", 1 << 20), system);
+    again.runs(trial, 1);
+    trial.right(again.compiles() == 0, "what is in the store was compiled");
+    const int before = looks;
+    for (int i = 0; i < 100; ++i) again.runs(trial, 1);
+    trial.right(looks == before, "what is known in the process was looked for on the disk");
   }
 
   // The real thing: a file may not grow beyond a limit, so that writes are cut short, then fail.

@@ -87,6 +87,26 @@ TEST_CASE("a check runs in the program, on outputs that a worker sends", "[host]
   CHECK_THROWS_AS(tune(k), TuningFailedError);
 }
 
+TEST_CASE("an argument that launches change is as it was for each candidate, in each worker",
+          "[host][isolation]") {
+  KernelDefinition k = trouble::in_place_kernel({trouble::slow, trouble::null, trouble::wrong,
+                                                 trouble::later, trouble::exits, trouble::fast});
+  const bool has_reference = GENERATE(true, false);
+  if (!has_reference) k.reference = {};  // then the default defines what is right
+  const TuneResult result = tune(k);
+  for (const std::int64_t mode : {trouble::null, trouble::later, trouble::exits}) {
+    CAPTURE(mode, trouble::of(result, mode).reason);
+    CHECK(trouble::of(result, mode).status == CandidateStatus::crashed);
+  }
+  for (const std::int64_t mode : {trouble::slow, trouble::fast}) {
+    CAPTURE(mode, trouble::of(result, mode).reason);
+    CHECK(trouble::of(result, mode).status == CandidateStatus::measured);
+  }
+  CHECK(trouble::of(result, trouble::wrong).status == CandidateStatus::wrong_result);
+  CHECK(result.winner().config == Values{trouble::fast});
+  CHECK(about_processes(result).empty());
+}
+
 TEST_CASE("what the default defines is known to the next worker", "[host][isolation]") {
   KernelDefinition k = kernel();
   k.reference = {};

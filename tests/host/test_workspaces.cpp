@@ -99,6 +99,73 @@ TEST_CASE("a workspace grows with the problem and is reused below", "[host][work
   CHECK(pool.misuse.empty());
 }
 
+namespace {
+
+kiln::Manifest sums_of(const kiln::Runtime& runtime, const std::vector<std::int64_t>& sizes) {
+  kiln::Manifest manifest;
+  for (const std::int64_t n : sizes)
+    manifest.wanted.push_back({"split_sum", {}, runtime.device().target.arch, {{"n", n}}, {}});
+  return manifest;
+}
+
+}  // namespace
+
+TEST_CASE("launches on streams that were named to prepare allocate nothing", "[host][workspace]") {
+  CountingPool pool;
+  std::string log;
+  kiln::RuntimeOptions options = in_memory(pool.allocator());
+  options.log = [&](kiln::LogLevel level, std::string_view text) {
+    if (level == kiln::LogLevel::warning) log += text;
+  };
+  const kiln::Runtime runtime(options);
+  const auto handle = runtime.tuned(split_sum()).with_config(with_mode(SumMode::last));
+  const kiln::Manifest manifest = sums_of(runtime, {100, 3000, 1000});
+  const bool named = GENERATE(true, false);
+  const auto unprepared =
+      GENERATE(kiln::OnUnprepared::error, kiln::OnUnprepared::warn, kiln::OnUnprepared::serve);
+  kiln::PrepareOptions how{.work = kiln::PrepareWork::compile};
+  if (named) how.streams = {Stream{}};
+  REQUIRE(runtime.prepare(manifest, how).complete());
+  CHECK(pool.live.size() == (named ? 1 : 0));
+  runtime.seal(unprepared);
+
+  const bool refused = !named && unprepared == kiln::OnUnprepared::error;
+  for (const std::size_t n : {100u, 3000u, 1000u})
+    if (refused)
+      CHECK_THROWS_AS(launched_sum(runtime, handle, n), kiln::UnpreparedError);
+    else
+      CHECK(launched_sum(runtime, handle, n) == sum_of_counting(n));
+  const std::uint64_t allocations = runtime.metrics().workspace_allocations_total;
+  CHECK(allocations == (named ? 0u : refused ? 3u : 2u));  // 3000 follows 100
+  CHECK(pool.live.size() == (refused ? 0u : named ? 1u : 2u));
+  const bool warns = !named && unprepared == kiln::OnUnprepared::warn;
+  CHECK(contains("has no workspace of 528 bytes and 1 semaphore, and the runtime is sealed")
+            .match(log) == warns);
+  if (refused) {
+    CHECK_THROWS_WITH(launched_sum(runtime, handle, 100), contains("PrepareOptions::streams"));
+    handle.at({3000}).reserve_workspace({});  // an explicit call
+    CHECK(launched_sum(runtime, handle, 3000) == sum_of_counting(3000));
+    runtime.unseal();
+    CHECK(launched_sum(runtime, handle, 100) == sum_of_counting(100));
+  }
+}
+
+TEST_CASE("prepare tells of workspaces that cannot be had", "[host][workspace]") {
+  CountingPool pool;
+  pool.most = 256 + 2000;
+  const kiln::Runtime runtime(in_memory(pool.allocator()));
+  const auto handle = runtime.tuned(split_sum()).with_config(with_mode(SumMode::last));
+  const kiln::PrepareReport report = runtime.prepare(
+      sums_of(runtime, {400, 3000}), {.work = kiln::PrepareWork::compile, .streams = {Stream{}}});
+  REQUIRE(report.problems.size() == 2);
+  CHECK(report.problems[0].state == kiln::PreparedState::known);
+  CHECK(report.problems[1].state == kiln::PreparedState::failed);
+  CHECK_THAT(report.problems[1].why, contains("a workspace of"));
+  CHECK_FALSE(report.complete());
+  runtime.seal(kiln::OnUnprepared::error);
+  CHECK(launched_sum(runtime, handle, 400) == sum_of_counting(400));
+}
+
 TEST_CASE("a config without a workspace needs none", "[host][workspace]") {
   CountingPool pool;
   const kiln::Runtime runtime(in_memory(pool.allocator()));

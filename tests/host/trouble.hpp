@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "kiln/kiln.hpp"
+#include "unit/runtime/waiting.hpp"
 
 namespace trouble {
 
@@ -40,18 +41,23 @@ enum Mode : std::int64_t {
   later,   ///< is right at first, and faults while it is timed
   wrong,   ///< has wrong results, and ends nothing
   more,    ///< as fast, but for nothing: right, and slower
-  spoils   ///< is right at first and far too slow, and writes an input while it is timed
+  spoils,  ///< is right at first and far too slow, and writes an input while it is timed
+  naps     ///< is right, but its first launch takes kNap seconds
 };
+
+/// So long that a disturbed machine exceeds a third of it in no trial of the others.
+inline const int kNap = static_cast<int>(kiln::test::patient(3));
 
 inline const char* const kSource = R"(
 enum Mode { slow, fast, null, wild, divide, aborts, exits, deep, loops, eats,
-            closes, writes, later, wrong, more, spoils };
+            closes, writes, later, wrong, more, spoils, naps };
 extern "C" {
 __device__ void abort();
 __device__ void _exit(int);
 __device__ int close(int);
 __device__ long write(int, const void*, unsigned long);
 __device__ void* malloc(unsigned long);
+__device__ unsigned sleep(unsigned);
 }
 __device__ int launches = 0;
 __device__ int zero = 0;
@@ -83,6 +89,7 @@ __device__ __attribute__((noinline)) void misbehave(int mode, float* out, const 
   if (mode == writes)
     for (int i = 0; i < 64; ++i) write(i, "rubbish, rubbish, rubbish, rubbish, rubbish", 40);
   if (mode == later && ++launches > 3) *nowhere = 1;
+  if (mode == naps && ++launches == 1) sleep(NAP);
   if (mode == spoils && ++launches > 1) *const_cast<float*>(in) = -1;
 }
 
@@ -96,12 +103,23 @@ template <int mode> __global__ void trouble(float* out, const float* in, int n) 
   if (mode == spoils)
     for (int k = 0; k < 4000; ++k) sum = sum * 1.0f + float(*(volatile int*)&zero);
   out[i] = mode == wrong ? sum : 2 * sum;
+}
+
+template <int mode> __global__ void in_place(float* x, int n) {
+  if (blockIdx.x == 0 && threadIdx.x == 0 && mode > fast) misbehave(mode, x, x);
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  float value = x[i];
+  if (mode == slow)
+    for (int k = 0; k < 200; ++k) value = value * 1.0f + float(*(volatile int*)&zero);
+  x[i] = mode == wrong ? value : 2 * value;
 })";
 
 inline kiln::KernelDefinition kernel(const std::vector<std::int64_t>& which) {
   kiln::KernelDefinition k;
   k.name = "trouble";
   k.source.text = kSource;
+  k.source.text.replace(k.source.text.find("NAP"), 3, std::to_string(kNap));
   k.entry = "trouble";
   k.arguments = {"float*", "const float*", "int"};
   k.space.parameter("mode", which, slow);
@@ -116,6 +134,20 @@ inline kiln::KernelDefinition kernel(const std::vector<std::int64_t>& which) {
   k.reference = [](auto problem, std::span<void* const> args) {
     for (std::int64_t i = 0; i < problem[0]; ++i)
       static_cast<float*>(args[0])[i] = 2 * static_cast<const float*>(args[1])[i];
+  };
+  return k;
+}
+
+/// The same with an argument that each launch changes: x is doubled where it is.
+inline kiln::KernelDefinition in_place_kernel(const std::vector<std::int64_t>& which) {
+  kiln::KernelDefinition k = kernel(which);
+  k.entry = "in_place";
+  k.arguments = {"float*", "int"};
+  k.workload = [](auto problem, kiln::Workload& w) {
+    w.in_out<float>(std::size_t(problem[0])).scalar(int(problem[0]));
+  };
+  k.reference = [](auto problem, std::span<void* const> args) {
+    for (std::int64_t i = 0; i < problem[0]; ++i) static_cast<float*>(args[0])[i] *= 2;
   };
   return k;
 }

@@ -101,6 +101,11 @@ inline constexpr RuntimeMetric kRuntimeMetrics[] = {
      "kernels that handles have unloaded while they lived, because their problem had left or "
      "another config had taken their place",
      &RuntimeMetrics::modules_unloaded_total},
+    {"kiln_workspace_allocations_total", RuntimeMetric::Type::counter, "", "",
+     "launches that had to get device memory for their workspace, because their stream had none, "
+     "or "
+     "too little",
+     &RuntimeMetrics::workspace_allocations_total},
     {"kiln_agreements_total", RuntimeMetric::Type::counter, "", "outcome",
      "agreements between ranks: on a `plan`, on `defaults`, or `failed` (this rank took no part)",
      &RuntimeMetrics::agreements_total},
@@ -112,11 +117,13 @@ inline constexpr RuntimeMetric kRuntimeMetrics[] = {
      "program's functions",
      &RuntimeMetrics::background_errors_total},
     {"kiln_overdue_calls", RuntimeMetric::Type::gauge, "", "",
-     "callables that are being tuned, have taken longer than a candidate may, and have not "
-     "returned",
+     "trials in this process (of callables, and of kernels without a worker) that have taken "
+     "longer "
+     "than a candidate may, and have not ended",
      &RuntimeMetrics::overdue_calls},
     {"kiln_overdue_calls_total", RuntimeMetric::Type::counter, "", "",
-     "calls that have taken longer than a candidate may, those that have returned included",
+     "trials in this process that have taken longer than a candidate may, those that have ended "
+     "included",
      &RuntimeMetrics::overdue_calls_total},
 };
 

@@ -71,9 +71,8 @@ TEST_CASE("a call that takes too long is told of while it runs, and is hung when
   CHECK(overdue == "blocks=8,method=tree");
   CHECK(so_far >= kLimit);
   CHECK(told_on != std::this_thread::get_id());
-  CHECK(caller.said(LogLevel::warning, "sum n=5 with blocks=8,method=tree: the call has taken") >=
-        1);
-  CHECK(caller.said(LogLevel::warning, "the call has returned after") == 1);
+  CHECK(caller.said(LogLevel::warning, "sum n=5 with blocks=8,method=tree: it has taken") >= 1);
+  CHECK(caller.said(LogLevel::warning, "it has ended after") == 1);
   CHECK(now_overdue == 1);
   CHECK(runtime.metrics().overdue_calls == 0);
   CHECK(runtime.metrics().overdue_calls_total == 1);
@@ -118,7 +117,7 @@ TEST_CASE("a call that is late and then throws is rejected for what it throws",
   CHECK(result.winner().config == Values{4, 0});
   CHECK(candidate(result, {8, 1}).status == CandidateStatus::launch_failed);
   CHECK(candidate(result, {8, 1}).reason == "gave up");
-  CHECK(caller.said(LogLevel::warning, "the call has returned after") == 1);
+  CHECK(caller.said(LogLevel::warning, "it has ended after") == 1);
 }
 
 TEST_CASE("exceptions of a program that is told of a late call do not end it",

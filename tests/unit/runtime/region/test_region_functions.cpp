@@ -147,7 +147,7 @@ TEST_CASE("a launch in a region that takes too long is told of while it runs, an
   RegionProcess process(directory.path());
   std::atomic<int> told = 0;
   process.options.log = [&](LogLevel, std::string_view text) {
-    told += text.find("copy n=16 with blocks=4: the call has taken") != std::string_view::npos;
+    told += text.find("copy n=16 with blocks=4: it has taken") != std::string_view::npos;
   };
   Pair pair(process);
   std::vector<int> calls;

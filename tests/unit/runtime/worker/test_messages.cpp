@@ -44,7 +44,9 @@ Trial some_trial() {
   binary.symbol = "_Z3add";
   binary.code = std::vector<std::byte>(1000, std::byte{7});
   binary.steps = {{"_Z4more", {}}};
-  Trial trial{.code = std::make_shared<const codegen::Binary>(binary)};
+  Trial trial{.code = std::make_shared<const codegen::Binary>(binary),
+              .config = {3, -1},
+              .text = "tile 3, stages any"};
   trial.plan.launch = {{1, 2, 3}, {4, 5, 6}, 7, {2, 1, 1}, true, true, 50};
   trial.plan.steps = {{{9}, {8}, 0}};
   trial.plan.step_names = {"more"};
@@ -78,6 +80,8 @@ TEST_CASE("a trial is the same at the other end", "[runtime][worker]") {
   const Trial sent = some_trial();
   const auto bytes = packed(sent);
   const Trial got = unpacked(bytes);
+  CHECK(got.config == Values{3, -1});
+  CHECK(got.text == "tile 3, stages any");
   CHECK(got.plan == sent.plan);
   const auto& binary = *std::get<0>(got.code);
   CHECK(binary.symbol == "_Z3add");
@@ -97,12 +101,12 @@ TEST_CASE("a trial is the same at the other end", "[runtime][worker]") {
 
 TEST_CASE("a trial of an implementation is plain data, too", "[runtime][worker]") {
   Trial sent = some_trial();
-  sent.code = Implementation{"cublaslt", {3, -1}, "tile 3, stages any", false};
+  sent.code = Implementation{"cublaslt", false};
   const Trial got = unpacked(packed(sent));
   const auto& called = std::get<Implementation>(got.code);
   CHECK(called.name == "cublaslt");
-  CHECK(called.config == Values{3, -1});
-  CHECK(called.text == "tile 3, stages any");
+  CHECK(got.config == sent.config);
+  CHECK(got.text == sent.text);
   CHECK_FALSE(called.recordable);
   CHECK(got.variables[0].bytes == bytes_of({1, 2}));
 }
