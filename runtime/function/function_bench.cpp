@@ -7,7 +7,6 @@
 #include "kiln/detail/format.hpp"
 #include "runtime/measure/sampler.hpp"
 #include "runtime/measure/translated.hpp"
-#include "runtime/support/rank_meeting.hpp"
 
 namespace kiln::runtime {
 
@@ -79,10 +78,7 @@ double FunctionBench::time(Rig& rig, std::size_t launches) {
   auto& r = static_cast<FunctionRig&>(rig);
   put_back();
   flush();
-  if (RankMeeting::here()) {
-    device_->synchronize(call_.stream);
-    RankMeeting::hold();
-  }
+  if (in_step_) wait_for_ranks(*device_, call_.stream);
   const double seconds = timed(*device_, call_.stream, [&] {
     if (r.replay && launches == r.launches) return r.replay->run(call_.stream);
     for (std::size_t i = 0; i < launches; ++i) call(r);

@@ -95,7 +95,7 @@ class TrialBench {
   /// Whether timed launches from now on may overlap, where they are programmatic.
   virtual void let_overlap(bool /*overlap*/) {}
   /// Whether launches from now on are those of measure_in_step(): whatever takes several launches
-  /// then makes all of them, even if one fails.
+  /// then makes all of them, even if one fails, and ranks meet before each sample (RankMeeting).
   virtual void keep_in_step(bool in_step) = 0;
   /// Launches that may make one sample. In step, where the caches stay warm, it follows from what
   /// the kernel is, so that it is the same on all ranks.

@@ -10,7 +10,6 @@
 #include "runtime/measure/sampler.hpp"
 #include "runtime/measure/translated.hpp"
 #include "runtime/measure/trial_kernel.hpp"
-#include "runtime/support/rank_meeting.hpp"
 
 namespace kiln::runtime {
 
@@ -141,10 +140,7 @@ double KernelBench::time(Rig& rig, std::size_t launches) {
   const std::size_t first = replay ? r.first_copy : workload_.take(launches);
   if (r.refilled()) r.variables->fill();
   workload_.prepare(stream_, first, launches);
-  if (RankMeeting::here()) {
-    device_->synchronize(stream_);
-    RankMeeting::hold();
-  }
+  if (in_step_) wait_for_ranks(*device_, stream_);
   return timed(*device_, stream_, [&] {
     if (replay)
       replay->run(stream_);

@@ -5,8 +5,8 @@
 
 namespace kiln::runtime {
 
-/// While one of these lives on a thread, samples that are taken there begin when all ranks have
-/// come to theirs: otherwise a sample contains how late the host of another rank is.
+/// While one of these lives on a thread, samples that are taken in step there begin when all ranks
+/// have come to theirs: otherwise a sample contains how late the host of another rank is.
 class RankMeeting {
  public:
   /// @param meet returns when all ranks have called it, or when one has given up

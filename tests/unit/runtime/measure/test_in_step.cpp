@@ -135,6 +135,8 @@ TEST_CASE("in step: ranks meet before each sample, when its data are there", "[r
     const Candidate c = measure_in_step(*race.trials, *race.contestants.front().rig,
                                         {.warm_up = 1, .launches = 3, .in_a_row = 2}, kConfig);
     CHECK(c.seconds == Approx(1e-3));
+    race.trials->time(*race.contestants.front().rig, 1);
+    CHECK(meetings == 4);  // not for what is not in step
   }
   CHECK(meetings == 4);
   CHECK(before_clock);
