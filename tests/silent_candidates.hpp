@@ -1,7 +1,10 @@
 // Candidates that communicate, of which some make the other ranks wait in vain: on every target
-// they are ended on all ranks, which go on with the rest. Each rank is a thread.
+// they are ended on all ranks, which go on with the rest. And ranks that tune in memory that was
+// given up before.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -29,14 +32,15 @@ __global__ void turn(int* out, const kiln::Peers* peers) {
 }
 )";
 
-/// Its one other argument, `peers`, is the same in all launches.
-inline KernelDefinition turns(const Peers* peers) {
+/// Its one other argument, `peers`, is the same in all launches. `silent`: the values to be tried.
+inline KernelDefinition turns(const Peers* peers,
+                              const std::vector<std::int64_t>& silent = {0, 1}) {
   KernelDefinition k;
   k.name = "turn";
   k.source.text = kTurn;
   k.entry = "turn";
   k.arguments = {"int*", "const kiln::Peers*"};
-  k.space.parameter("threads", {32, 64}, 32).parameter("silent", {0, 1}, 0);
+  k.space.parameter("threads", {32, 64}, 32).parameter("silent", silent, 0);
   k.problem_fields = {"n"};
   k.launch = [](std::span<const std::int64_t> config, auto) {
     return Launch{{1}, {static_cast<unsigned>(config[0])}};
@@ -46,7 +50,57 @@ inline KernelDefinition turns(const Peers* peers) {
   return k;
 }
 
-/// Ranks tune the above in step, twice; then they launch it. `seconds`: what a candidate has.
+/// What a rank does in rounds: it tunes the above in step, and then launches it, to which one rank
+/// comes too late now and then. What is given up in one round must be over in the next.
+class GivenUpRounds {
+ public:
+  GivenUpRounds(const Runtime& runtime, const SymmetricMemory& memory,
+                std::shared_ptr<Communicator> ranks)
+      : runtime_(runtime),
+        memory_(memory),
+        ranks_(std::move(ranks)),
+        all_(runtime.tuned(turns(memory.peers()))),
+        good_(runtime.tuned(turns(memory.peers(), {0}))),
+        launched_(good_.with_config({32, 0})),
+        out_(runtime.array<int>(1)) {
+    static_cast<void>(launched_.workspace_size({1}));  // compiled before anybody waits
+  }
+
+  /// Returns whether it went as it must.
+  bool run(int round) {
+    const bool with_silent = round % 50 == 4;
+    TuneOptions options;
+    options.ranks = ranks_;
+    options.retune = true;
+    options.together.lockstep = true;
+    options.together.finalists = round % 2 == 1 ? 4 : 0;  // without, the last candidate may hang
+    options.together.guard = memory_.guard(with_silent ? 0.5 : 20);
+    const TuneResult result = (with_silent ? all_ : good_).tune({1}, options);
+    const bool right = result.agreed && result.agreed->outcome == RankReport::Outcome::plan &&
+                       result.count(CandidateStatus::measured) > 0;
+    using std::chrono::milliseconds;
+    if (round % memory_.size() == memory_.rank())
+      std::this_thread::sleep_for(milliseconds(round % 3 * 5));
+    try {
+      memory_.within(std::chrono::steady_clock::now() + milliseconds(5), [&] {
+        launched_({}, {1}, out_.data(), memory_.peers());
+        runtime_.synchronize();
+      });
+    } catch (const EnvironmentError& error) {
+      return right && std::string(error.what()).find("gave up") != std::string::npos;
+    }
+    return right && out_.download().front() == 7;
+  }
+
+ private:
+  const Runtime& runtime_;
+  const SymmetricMemory& memory_;
+  const std::shared_ptr<Communicator> ranks_;
+  const DynamicTuned all_, good_, launched_;
+  Array<int> out_;
+};
+
+/// Ranks that are threads tune the above in step, twice; then they launch it. `seconds`: what a candidate has.
 /// Returns what is wrong.
 inline std::string check_silent_candidates(const std::vector<std::string>& devices,
                                            double seconds) {
@@ -80,6 +134,7 @@ inline std::string check_silent_candidates(const std::vector<std::string>& devic
     const TuneResult first = turn.tune({1}, options);
     findings.check(first.count(CandidateStatus::hung) == static_cast<std::size_t>(ended));
     findings.check(ended > 0);
+    findings.check(!memory.aborted());
     options.max_evaluations = 0;
     const TuneResult result = turn.tune({1}, options);
     findings.check(ended == 2);

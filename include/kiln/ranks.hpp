@@ -47,11 +47,11 @@ struct RankOptions {
   /// regions. Candidates in workers need none. Empty: nothing ends candidates in this process.
   std::function<void(const std::function<void()>& launches)> guard{};
   int leader = 0;
-  /// How many of the best candidates of a problem, and the default, are timed once more, and then
-  /// chosen from. With `lockstep` they take turns on all ranks, each sample of which is several
-  /// launches in a row, or one of a kernel whose module has variables. Sharding times each candidate on one rank: of a problem whose candidates
-  /// several ranks have, these are then timed on every rank. Else it has no effect. 0: the first
-  /// times decide.
+  /// How many of the best candidates of a problem, and the default, are timed again and then chosen
+  /// from; 0: the first times decide. With `lockstep` they take turns on all ranks, with several
+  /// launches in a row, and so does the best of those that are one launch, two launches and so on.
+  /// Sharding times each candidate on one rank: of a problem whose candidates several ranks have,
+  /// these are then timed on every rank. Else it has no effect.
   std::uint32_t finalists = 4;
   /// The default stays unless beaten by more than this part of its time.
   float margin = 0.005F;

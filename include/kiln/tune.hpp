@@ -90,7 +90,7 @@ struct TuneOptions {
   /// it has ended, so that no config wins by starting early. Verified launches are as in use.
   bool overlap_launches = false;
   /// Times of one kind are not compared with those of the other: a record made by the other is
-  /// tuned again. Ranks in step launch one by one. Left open: $KILN_MEASURE, else `graph`.
+  /// tuned again. Ranks in step replay their finals. Left open: $KILN_MEASURE, else `graph`.
   std::optional<Launching> launching{};
   bool retune = false;  ///< measure again even if the store has an answer; in a runtime's options:
                         ///< each problem of a handle once, when it is launched, prepared or tuned

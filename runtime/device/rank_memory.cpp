@@ -3,10 +3,12 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "runtime/device/host/shared_memory.hpp"
+#include "runtime/device/peer_stalls.hpp"
 
 namespace kiln::runtime {
 namespace {
@@ -41,7 +43,7 @@ SymmetricLayout::SymmetricLayout(int ranks, unsigned flags, std::size_t data_byt
 RankMemory::RankMemory(std::shared_ptr<Device> on, std::size_t bytes, PeerScope scope)
     : device(std::move(on)),
       data(device->peer_access()->share(bytes, scope)),
-      control(create_shared_memory(sizeof(PeersControl), scope)) {}
+      control(create_shared_memory(sizeof(RankControl), scope)) {}
 
 void write_view(const RankMemory& own, PeersControl* control, const SymmetricLayout& layout,
                 int rank, unsigned flags, std::span<const ReachedMemory> ranks) {
@@ -69,6 +71,21 @@ void clear_flags(const RankMemory& own, const SymmetricLayout& layout) {
   own.device->fill(static_cast<std::byte*>(own.data->data()) + layout.flags_at, std::byte{0},
                    layout.data_at - layout.flags_at, stream);
   own.device->synchronize(stream);
+}
+
+void clear(RankControl& control) noexcept {
+  __atomic_store_n(&control.kernels.stalled, 0ull, __ATOMIC_RELAXED);
+  __atomic_store_n(&control.kernels.aborted, 0u, __ATOMIC_RELAXED);
+  __atomic_store_n(&control.met, 0u, __ATOMIC_RELAXED);
+}
+
+void meet(std::span<const ReachedMemory> ranks, int rank) {
+  RankControl& own = *ranks[static_cast<std::size_t>(rank)].control_address();
+  const unsigned count = __atomic_add_fetch(&own.met, 1u, __ATOMIC_RELEASE);
+  for (const ReachedMemory& one : ranks)
+    while (__atomic_load_n(&one.control_address()->met, __ATOMIC_ACQUIRE) < count &&
+           given_up_by(own.kernels) == 0)
+      std::this_thread::yield();
 }
 
 std::uint64_t publish(const std::shared_ptr<const RankMemory>& memory) {

@@ -21,6 +21,12 @@ struct SymmetricLayout {
   SymmetricLayout(int ranks, unsigned flags, std::size_t data_bytes);
 };
 
+/// What the hosts of ranks tell each other, and at its beginning what kernels see of that.
+struct RankControl {
+  PeersControl kernels;
+  alignas(64) unsigned met;  ///< meetings that this rank's host has come to
+};
+
 /// A rank's own. Shared by all ranks of its process that reach it, so that none of them loses it.
 /// Immutable; thread-safe.
 struct RankMemory {
@@ -29,7 +35,7 @@ struct RankMemory {
 
   const std::shared_ptr<Device> device;
   const std::unique_ptr<PeerMemory> data;
-  const std::unique_ptr<PeerMemory> control;  ///< a PeersControl, in the host's memory
+  const std::unique_ptr<PeerMemory> control;  ///< a RankControl, in the host's memory
 };
 
 struct ReachedMemory;
@@ -40,6 +46,12 @@ void write_view(const RankMemory& own, PeersControl* control, const SymmetricLay
                 int rank, unsigned flags, std::span<const ReachedMemory> ranks);
 /// All flags, counters and the notice of `own` are 0 again. Waits for the device.
 void clear_flags(const RankMemory& own, const SymmetricLayout& layout);
+
+/// Nobody has given up, and no meeting was held.
+void clear(RankControl& control) noexcept;
+/// Returns when the hosts of all ranks have called it as often as `rank`'s, or when one has given
+/// up. @pre clear(), between two exchanges of all ranks
+void meet(std::span<const ReachedMemory> ranks, int rank);
 
 /// Ranks of one process find each other's memory by a number.
 std::uint64_t publish(const std::shared_ptr<const RankMemory>& memory);
@@ -54,8 +66,8 @@ struct ReachedMemory {
   std::byte* data_address() const noexcept {
     return static_cast<std::byte*>((shared ? *shared->data : *data).data());
   }
-  PeersControl* control_address() const noexcept {
-    return static_cast<PeersControl*>((shared ? *shared->control : *control).data());
+  RankControl* control_address() const noexcept {
+    return static_cast<RankControl*>((shared ? *shared->control : *control).data());
   }
 };
 

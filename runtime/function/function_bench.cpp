@@ -78,6 +78,7 @@ double FunctionBench::time(Rig& rig, std::size_t launches) {
   auto& r = static_cast<FunctionRig&>(rig);
   put_back();
   flush();
+  if (in_step_) wait_for_ranks(*device_, call_.stream);
   const double seconds = timed(*device_, call_.stream, [&] {
     if (r.replay && launches == r.launches) return r.replay->run(call_.stream);
     for (std::size_t i = 0; i < launches; ++i) call(r);

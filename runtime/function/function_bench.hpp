@@ -34,7 +34,7 @@ class FunctionBench final : public TrialBench {
   std::variant<std::shared_ptr<Rig>, Refusal> load(const Trial& trial) override;
   Verdict verify(Rig& rig) override;
   void keep_cold(bool cold, const TimeLimit&) override;
-  void keep_in_step(bool /*in_step*/) override {}  // nothing takes several
+  void keep_in_step(bool in_step) override { in_step_ = in_step; }
   std::size_t most_launches(const Rig&) const override;
   double time(Rig& rig, std::size_t launches) override;
   bool record(Rig& rig, std::size_t launches) override;
@@ -57,7 +57,7 @@ class FunctionBench final : public TrialBench {
   const detail::FunctionDescription& function_;
   const detail::FunctionCall& call_;
   RankLog* log_;
-  bool cold_ = false;
+  bool cold_ = false, in_step_ = false;
   std::function<void(Stream)> put_back_;  ///< made before the first call
   std::string told_;                      ///< to the log
   CacheFlush flush_;

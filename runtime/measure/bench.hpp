@@ -95,7 +95,7 @@ class TrialBench {
   /// Whether timed launches from now on may overlap, where they are programmatic.
   virtual void let_overlap(bool /*overlap*/) {}
   /// Whether launches from now on are those of measure_in_step(): whatever takes several launches
-  /// then makes all of them, even if one fails.
+  /// then makes all of them, even if one fails, and ranks meet before each sample (RankMeeting).
   virtual void keep_in_step(bool in_step) = 0;
   /// Launches that may make one sample. In step, where the caches stay warm, it follows from what
   /// the kernel is, so that it is the same on all ranks.
@@ -127,7 +127,8 @@ class TrialBench {
 
 /// A trial that other ranks run at the same time: one launch to verify it, where one is enough for
 /// that, then its TimingPolicy. All launches are made, whatever one of them throws: others may wait
-/// in each of them for this one's. @throws DeviceLost; Error when it cannot be loaded
+/// in each of them for this one's. A rank that cannot record a graph launches one by one.
+/// @throws DeviceLost; Error when it cannot be loaded
 Candidate measure_in_step(TrialBench& bench, const Trial& trial, const Values& config);
 /// The same for a trial that is loaded.
 Candidate measure_in_step(TrialBench& bench, Rig& rig, const TimingPolicy& timing,

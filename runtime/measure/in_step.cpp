@@ -52,11 +52,17 @@ Candidate measure_in_step(TrialBench& bench, Rig& rig, const TimingPolicy& timin
     });
   std::size_t in_a_row = timing.in_a_row;
   if (in_a_row > 1) attempt([&] { in_a_row = std::min(in_a_row, bench.most_launches(rig)); });
-  for (int i = -timing.warm_up; i < timing.launches; ++i)
+  for (int i = 0; i < timing.warm_up; ++i) attempt([&] { bench.time(rig, in_a_row); });
+  if (timing.replay && in_a_row > 1) {
+    attempt([&] { bench.record(rig, in_a_row); });
+    attempt([&] { bench.time(rig, in_a_row); });  // the first replay pays for its upload
+  }
+  for (int i = 0; i < timing.launches; ++i)
     attempt([&] {
       const double seconds = bench.time(rig, in_a_row);
-      if (i >= 0) candidate.samples.push_back(seconds / static_cast<double>(in_a_row));
+      candidate.samples.push_back(seconds / static_cast<double>(in_a_row));
     });
+  bench.forget_recording(rig);
   attempt([&] {
     if (const std::string damage = bench.repair(); !damage.empty())
       fails(CandidateStatus::wrong_result, damage);

@@ -145,6 +145,7 @@ double KernelBench::time(Rig& rig, std::size_t launches) {
   const std::size_t first = replay ? r.first_copy : workload_.take(launches);
   if (r.refilled()) r.variables->fill();
   workload_.prepare(stream_, first, launches);
+  if (in_step_) wait_for_ranks(*device_, stream_);
   return timed(*device_, stream_, [&] {
     if (replay)
       replay->run(stream_);

@@ -36,7 +36,7 @@ class KernelBench final : public TrialBench {
   Verdict define(Rig& rig);
   void keep_cold(bool cold, const TimeLimit& deadline) override;
   void let_overlap(bool overlap) override { overlap_ = overlap; }
-  void keep_in_step(bool /*in_step*/) override {}  // nothing takes several
+  void keep_in_step(bool in_step) override { in_step_ = in_step; }
   std::size_t most_launches(const Rig& rig) const override;
   double time(Rig& rig, std::size_t launches) override;
   bool record(Rig& rig, std::size_t launches) override;
@@ -63,7 +63,7 @@ class KernelBench final : public TrialBench {
   DeviceWorkload& workload_;
   const FindCall find_call_;
   Stream stream_;
-  bool overlap_ = false;
+  bool overlap_ = false, in_step_ = false;
   std::vector<std::weak_ptr<TrialKernel>> loaded_;  ///< with workspaces
 };
 

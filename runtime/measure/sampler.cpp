@@ -7,6 +7,7 @@
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
 #include "runtime/device/spare_memory.hpp"
+#include "runtime/support/rank_meeting.hpp"
 
 namespace kiln::runtime {
 
@@ -15,6 +16,12 @@ double timed(Device& device, Stream stream, const std::function<void()>& enqueue
   if (seconds > 0 && std::isfinite(seconds)) return seconds;
   throw EnvironmentError(detail::format(
       "the device's clock did not advance over a launch: it shows {} seconds", seconds));
+}
+
+void wait_for_ranks(Device& device, Stream stream) {
+  if (!RankMeeting::here()) return;
+  device.synchronize(stream);
+  RankMeeting::hold();
 }
 
 WarmUp warm_up(const std::function<double()>& once, double tolerance, int most,

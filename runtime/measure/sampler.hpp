@@ -10,6 +10,9 @@ namespace kiln::runtime {
 /// As Device::time. @throws also EnvironmentError when the clock shows zero, a negative number or
 /// no number.
 double timed(Device& device, Stream stream, const std::function<void()>& enqueue);
+/// Before a sample in step, when its data are on their way: returns when they are there and all
+/// ranks have come, where a RankMeeting makes them meet.
+void wait_for_ranks(Device& device, Stream stream);
 
 struct WarmUp {
   double seconds = 0;  ///< of the last launch

@@ -40,6 +40,7 @@ struct TimingPolicy {
   bool cold_cache = false;        ///< no launch finds its data in the last-level cache
   bool overlap_launches = false;  ///< as in a race
   std::size_t in_a_row = 1;       ///< launches of one sample in step, where as many may be one
+  bool replay = false;            ///< in step: several in a row as a graph, where that can be done
   bool verify = true;             ///< false in step: its results are known to be right
 };
 

@@ -30,6 +30,8 @@ void check_input(const AgreementInput& in) {
     require(p.candidates >= 1, "a problem has no candidate");
     require(p.costs.empty() || p.costs.size() == p.candidates,
             "the number of costs is not the number of candidates");
+    require(p.kinds.empty() || p.kinds.size() == p.candidates,
+            "the number of kinds is not the number of candidates");
   }
 }
 
@@ -294,7 +296,7 @@ Agreement::Actions Agreement::choose(Time now) {
     // time was over or a rank was stopped, that one time decides.
     if (!problem.first_round.empty()) {
       Times& times = problem.first_round;
-      for (const std::size_t c : finalists(Times(times), in_.options.finalists))
+      for (const std::size_t c : problem.again)
         if (is_time(problem.agreed[c]) || !std::isfinite(problem.agreed[c]))
           times[c] = problem.agreed[c];
       if (!is_time(pick.seconds)) pick = select(times, in_.options.margin);

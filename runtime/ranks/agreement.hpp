@@ -118,6 +118,7 @@ class Agreement {
     Times mine, agreed;
     Times ready;                        ///< lockstep: no time where some rank cannot run it
     Times first_round;                  ///< what finalists were chosen by
+    std::vector<std::size_t> again;     ///< the finalists
     std::optional<std::size_t> winner;  ///< by record
   };
   using Actions = std::vector<Action>;

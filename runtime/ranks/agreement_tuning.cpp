@@ -188,7 +188,8 @@ Agreement::Actions Agreement::begin_finals(Time now) {
   for (std::size_t p = 0; p < problems_.size(); ++p) {
     if (!divided(p)) continue;
     problems_[p].mine.assign(problems_[p].mine.size(), kFailed);
-    Work::Item item{p, finalists(problems_[p].agreed, in_.options.finalists)};
+    problems_[p].again = finalists(problems_[p].agreed, in_.options.finalists);
+    Work::Item item{p, problems_[p].again};
     if (!item.candidates.empty()) items.push_back(std::move(item));
   }
   tune_until_ = now + in_.options.tune_seconds;
@@ -249,7 +250,8 @@ Agreement::Actions Agreement::read_one(std::span<const float> values, Time now) 
 }
 
 /// The first times are few launches each. The best take turns, with more launches in a row, so that
-/// it counts little how late another rank begins. Means may differ in their last bits between
+/// it counts little how late another rank begins. So do the best of each kind: what communicates in
+/// one launch is compared with what takes several. Means may differ in their last bits between
 /// ranks: so they agree on the finalists and on the launches.
 Agreement::Actions Agreement::name_finalists(Time now) {
   if (in_.options.finalists == 0) return next_in_lockstep(now);
@@ -257,7 +259,8 @@ Agreement::Actions Agreement::name_finalists(Time now) {
   Exchange out =
       exchange(Phase::finalists, Exchange::Kind::reduce_max, now + in_.options.step_seconds);
   out.values.assign(agreed.size(), 0);
-  for (const std::size_t c : finalists(agreed, in_.options.finalists)) out.values[c] = 1;
+  for (const std::size_t c : finalists(agreed, in_.options.finalists, in_.problems[current_].kinds))
+    out.values[c] = 1;
   const float best = *std::min_element(agreed.begin(), agreed.end());
   out.values.push_back(std::clamp(std::round(kSampleSeconds / best), 1.0F, kMostInARow));
   return {std::move(out)};
@@ -308,14 +311,17 @@ Agreement::Actions Agreement::read_final(std::span<const float> values, Time now
 void Agreement::end_lockstep_finals() {
   Problem& problem = problems_[current_];
   Times medians(problem.agreed.size(), kUntried);
+  std::vector<std::size_t> again;
   for (auto& [candidate, times] : finalists_) {
     if (times.empty()) return;
+    again.push_back(candidate);
     const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
     const float last = times.back();
     std::nth_element(times.begin(), middle, times.end());
     medians[candidate] = is_time(last) ? *middle : last;
   }
   problem.first_round = std::exchange(problem.agreed, std::move(medians));
+  problem.again = std::move(again);
 }
 
 Agreement::Actions Agreement::next_in_lockstep(Time now) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 namespace kiln::runtime::ranks {
 
@@ -42,13 +43,21 @@ Pick select(std::span<const float> times, float margin) {
   return {static_cast<std::size_t>(found - times.begin()), *found};
 }
 
-std::vector<std::size_t> finalists(std::span<const float> times, std::size_t count) {
+std::vector<std::size_t> finalists(std::span<const float> times, std::size_t count,
+                                   std::span<const std::uint32_t> kinds) {
   std::vector<std::size_t> order;
   for (std::size_t i = 1; i < times.size(); ++i)
     if (is_time(times[i])) order.push_back(i);
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return times[a] < times[b]; });
-  order.resize(std::min(order.size(), count));
+  const auto rest = order.begin() + static_cast<std::ptrdiff_t>(std::min(order.size(), count));
+  std::set<std::uint32_t> there;
+  if (!kinds.empty())
+    for (auto it = order.begin(); it != rest; ++it) there.insert(kinds[*it]);
+  order.erase(std::remove_if(
+                  rest, order.end(),
+                  [&](std::size_t c) { return kinds.empty() || !there.insert(kinds[c]).second; }),
+              order.end());
   if (is_time(times[0])) order.push_back(0);
   std::sort(order.begin(), order.end());
   return order;

@@ -55,8 +55,10 @@ struct Plan {
 /// @pre not empty
 Pick select(std::span<const float> times, float margin);
 
-/// The `count` best, and the default if it has a time, in the order of the list.
-std::vector<std::size_t> finalists(std::span<const float> times, std::size_t count);
+/// The `count` best, the best of each kind, and the default, in the order of the list: those that
+/// have a time. `kinds`: of each candidate; empty: all are of one.
+std::vector<std::size_t> finalists(std::span<const float> times, std::size_t count,
+                                   std::span<const std::uint32_t> kinds = {});
 
 /// Covers what is chosen and for which problem. Covers neither the times, because a mean may differ
 /// in its last bit, nor the device.

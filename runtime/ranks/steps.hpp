@@ -25,6 +25,8 @@ struct ProblemInput {
   std::size_t candidates = 1;    ///< the default is number 0
   std::optional<Record> record;  ///< what this rank has; one that makes no sense is as if absent
   std::vector<Cost> costs;       ///< measured or estimated, for `shard`; empty: all alike
+  /// Lockstep: of each candidate. The best of each kind takes part in the finals. Empty: one kind.
+  std::vector<std::uint32_t> kinds{};
 };
 
 struct AgreementInput {

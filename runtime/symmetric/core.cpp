@@ -1,5 +1,6 @@
 #include "runtime/symmetric/core.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -13,12 +14,14 @@
 #include "kiln/error.hpp"
 #include "runtime/device/host/shared_memory.hpp"
 #include "runtime/device/peer_stalls.hpp"
+#include "runtime/support/rank_meeting.hpp"
 
 namespace kiln::detail {
 
 using runtime::Device;
 using runtime::PeerScope;
 using runtime::ProcessIdentity;
+using runtime::RankControl;
 using runtime::ReachedMemory;
 using runtime::ShortText;
 using runtime::SymmetricOffer;
@@ -144,7 +147,7 @@ void SymmetricCore::make(const Requests& requests, Deadline deadline) {
   SymmetricOffer offer;
   offer.failure = ShortText(runtime::failure_of([&] {
     own_ = std::make_shared<const runtime::RankMemory>(device_, layout_.bytes, scope_);
-    own_control_ = device_->peer_access()->map_host(own_->control->data(), sizeof(PeersControl));
+    own_control_ = device_->peer_access()->map_host(own_->control->data(), sizeof(RankControl));
     offer.id = runtime::publish(own_);
     if (scope_ == PeerScope::machine)
       offer.data = own_->data->handle(), offer.control = own_->control->handle();
@@ -171,15 +174,15 @@ void SymmetricCore::reach(const Requests& requests, const std::vector<SymmetricO
       access.reach(*memory.shared->device->peer_access());
     } else {
       memory.data = access.open(offers[r].data, layout_.bytes);
-      memory.control = runtime::open_shared_memory(offers[r].control, sizeof(PeersControl));
+      memory.control = runtime::open_shared_memory(offers[r].control, sizeof(RankControl));
     }
     reached_.push_back(std::move(memory));
   }
 }
 
 void SymmetricCore::write_view() {
-  runtime::write_view(*own_, static_cast<PeersControl*>(own_control_->data()), layout_, rank(),
-                      options_.flags, reached_);
+  runtime::write_view(*own_, &static_cast<RankControl*>(own_control_->data())->kernels, layout_,
+                      rank(), options_.flags, reached_);
   runtime::PeerGroup group{
       {rank(), size(), options_.flags, options_.bytes}, own_->data->data(), {}};
   for (const ReachedMemory& memory : reached_)
@@ -201,7 +204,7 @@ std::unique_lock<std::mutex> SymmetricCore::while_open() const {
 }
 
 PeersControl& SymmetricCore::control(int rank) const {
-  return *reached_[static_cast<std::size_t>(rank)].control_address();
+  return reached_[static_cast<std::size_t>(rank)].control_address()->kernels;
 }
 
 void* SymmetricCore::data(int rank) const {
@@ -253,27 +256,34 @@ void SymmetricCore::throw_if_aborted() const {
 }
 
 void SymmetricCore::guarded(double seconds, const std::function<void()>& launches) {
-  was_guarded_ = false;
-  reset();  // another rank may have given up when this one had ended the last candidate
+  reset();
+  std::exception_ptr thrown;
   try {
-    run(deadline_in(seconds), launches);
+    within(deadline_in(seconds), [&] {
+      const runtime::RankMeeting meeting([this] { runtime::meet(reached_, rank()); });
+      launches();
+    });
   } catch (...) {
-    was_guarded_ = true;
-    throw;
+    thrown = std::current_exception();
   }
-  was_guarded_ = true;
+  // What a rank gave up is over for all of them here. Were it still there at the next use, ranks
+  // that are late could not tell whether another one has given up only then.
+  try {
+    if (has_given_up(deadline_in(seconds + options_.seconds))) reset();
+  } catch (...) {
+    if (!thrown) throw;
+  }
+  if (thrown) std::rethrow_exception(thrown);
 }
 
-void SymmetricCore::recover() {
-  if (was_guarded_.exchange(false) && aborted()) reset();
+bool SymmetricCore::has_given_up(Deadline deadline) {
+  const auto turn = exchange_.turn();
+  const std::vector<Meeting> all =
+      exchange_.all(aborted() ? Meeting::given_up : Meeting::barrier, deadline);
+  return std::ranges::find(all, Meeting::given_up) != all.end();
 }
 
 void SymmetricCore::within(Deadline deadline, const std::function<void()>& work) {
-  recover();
-  run(deadline, work);
-}
-
-void SymmetricCore::run(Deadline deadline, const std::function<void()>& work) {
   throw_if_aborted();
   try {
     const Watch watch(deadline, [this] { abort(); });
@@ -319,7 +329,6 @@ void SymmetricCore::gather_for(Meeting meeting, Deadline deadline) {
 }
 
 void SymmetricCore::barrier() {
-  recover();
   const auto turn = exchange_.turn();
   // Also after a rank gave up: else the others would take what this rank joins next for a barrier.
   const Meeting mine = aborted() ? Meeting::given_up : Meeting::barrier;
@@ -336,8 +345,7 @@ void SymmetricCore::reset() {
   const Deadline deadline = soon();
   gather_for(Meeting::reset, deadline);
   const std::string failure = runtime::failure_of([&] { runtime::clear_flags(*own_, layout_); });
-  __atomic_store_n(&control(rank()).stalled, 0ull, __ATOMIC_RELAXED);
-  __atomic_store_n(&control(rank()).aborted, 0u, __ATOMIC_RELAXED);
+  runtime::clear(*reached_[static_cast<std::size_t>(rank())].control_address());
   throw_failures(exchange_.all(ShortText(failure), deadline),
                  [](const ShortText& text) { return text; });
 }

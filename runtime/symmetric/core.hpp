@@ -1,7 +1,6 @@
 // What stands behind kiln::SymmetricMemory.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -58,9 +57,8 @@ class SymmetricCore {
   void forget_addresses() noexcept;
   /// The memory stays open while this is held. @throws UserError when it is closed
   std::unique_lock<std::mutex> while_open() const;
-  void run(Deadline deadline, const std::function<void()>& work);
-  /// Collective, where a candidate was given up last: all ranks have seen that by now.
-  void recover();
+  /// Collective. Whether a rank knows that one has given up.
+  bool has_given_up(Deadline deadline);
   void throw_if_aborted() const;
   /// Which rank gave up, and what it waited for. Empty: none has.
   std::string reason() const;
@@ -77,7 +75,6 @@ class SymmetricCore {
   std::shared_ptr<const runtime::RankMemory> own_;
   std::unique_ptr<runtime::PeerMemory> own_control_;  ///< as kernels see it
   std::vector<runtime::ReachedMemory> reached_;       ///< by rank
-  std::atomic<bool> was_guarded_ = false;             ///< the last use
   bool closed_ = false;
   std::uint64_t number_ = 0;  ///< in PeerGroups; 0: none
   mutable std::mutex mutex_;  ///< guards the above: any thread may give up while one closes

@@ -214,6 +214,7 @@ Candidate BenchTrials::measure_in_step(std::size_t problem, const Values& config
                                        TimingPolicy timing, Deadline) {
   // The caches stay warm: ranks would time each other's flushes.
   timing.overlap_launches = options_.overlap_launches;
+  timing.replay = options_.launching != Launching::eager;
   if (isolated_) {
     TrialMaker& maker = maker_with_data(problem);
     auto candidate = maker.measure_in_workers(config, timing);

@@ -245,9 +245,9 @@ class TogetherRun {
       // Other ranks, which have records, wait meanwhile.
       const Deadline enough = deadline_in(kEstimatePart * options_.together.first_seconds);
       for (std::size_t s = 0; s < problems_.size(); ++s)
-        input.problems.push_back(
-            {lists_[s].configs.size(), records_[s],
-             costs_of(s, static_cast<unsigned>(input.compile_threads), enough)});
+        input.problems.push_back({lists_[s].configs.size(), records_[s],
+                                  costs_of(s, static_cast<unsigned>(input.compile_threads), enough),
+                                  lists_[s].launches});
     });
     input.trouble = trouble_;
     if (!trouble_.empty()) {

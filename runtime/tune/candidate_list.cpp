@@ -43,6 +43,17 @@ std::vector<Values> allowed_configs(const SearchSpace& space, std::size_t wanted
   return configs;
 }
 
+/// 0: it cannot be launched, which its trial will say.
+std::uint32_t launches_of(const detail::Tunable& subject, const Values& config,
+                          std::span<const std::int64_t> problem, const DeviceLimits& limits) try {
+  const auto plan = subject.plan(config, problem, limits);
+  std::uint32_t launches = empty(plan->launch) ? 0 : 1;
+  for (const Launch& step : plan->steps) launches += empty(step) ? 0 : 1;
+  return launches;
+} catch (const Error&) {
+  return 0;
+}
+
 }  // namespace
 
 CandidateList candidate_list(const detail::Tunable& subject, std::span<const std::int64_t> problem,
@@ -50,8 +61,8 @@ CandidateList candidate_list(const detail::Tunable& subject, std::span<const std
                              const Values& incumbent) {
   const SearchSpace space =
       candidate_space(subject, problem, device.limits, subject.configs(problem, device.limits));
-  CandidateList list{{subject.default_config(problem, device.target, device.limits)},
-                     space.count()};
+  CandidateList list{
+      {subject.default_config(problem, device.target, device.limits)}, {}, space.count()};
   if (most == 0)
     most = most_without_budget(static_cast<std::size_t>(std::min(list.space.allowed, 1e9)));
   if (!incumbent.empty() && incumbent != list.configs.front() && most > 1 &&
@@ -71,6 +82,9 @@ CandidateList candidate_list(const detail::Tunable& subject, std::span<const std
   const std::size_t rest = ordered.size() - best, spread = std::min(rest, others - best);
   for (std::size_t i = 0; i < spread; ++i)
     list.configs.push_back(std::move(ordered[best + i * rest / spread].second));
+  if (subject.kernel() && !subject.kernel()->steps.empty())
+    for (const Values& config : list.configs)
+      list.launches.push_back(launches_of(subject, config, problem, device.limits));
   return list;
 }
 

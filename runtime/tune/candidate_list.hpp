@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -13,6 +14,7 @@ namespace kiln::runtime {
 
 struct CandidateList {
   std::vector<Values> configs;  ///< the default first, then the incumbent, then best guess first
+  std::vector<std::uint32_t> launches;  ///< that each of them is; empty: all are one
   SpaceCount space;
   bool whole = true;  ///< nothing that the space allows is left out
 };

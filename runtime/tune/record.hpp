@@ -51,10 +51,9 @@ struct MeasuringPolicy {
   bool operator==(const MeasuringPolicy&) const = default;
 };
 inline MeasuringPolicy policy_of(const TuneOptions& options) {
-  // Ranks in step launch one by one, and would time each other's flushes.
-  if (options.ranks && options.together.lockstep)
-    return {false, options.overlap_launches, Launching::eager};
-  return {options.cold_cache, options.overlap_launches,
+  // Ranks in step would time each other's flushes.
+  const bool in_step = options.ranks && options.together.lockstep;
+  return {options.cold_cache && !in_step, options.overlap_launches,
           options.launching.value_or(Launching::graph)};
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "runtime/device/host/host_device.hpp"
 #include "runtime/device/spare_memory.hpp"
 #include "runtime/measure/draws_bench.hpp"
+#include "runtime/support/rank_meeting.hpp"
 #include "runtime/worker/isolation.hpp"
 #include "runtime/worker/messages.hpp"
 #include "runtime/worker/shared_data.hpp"
@@ -167,6 +169,8 @@ class Desk {
         return;
       case Ask::time: {
         Rig& rig = rig_of(fields);
+        std::optional<RankMeeting> meeting;
+        if (!parts_.empty()) meeting.emplace([this] { parts_.front().meet(); });
         return put(answer, bench_->time(rig, fields.integer()));
       }
       case Ask::record: {

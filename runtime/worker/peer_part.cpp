@@ -13,7 +13,7 @@ PeerPart::PeerPart(const std::shared_ptr<Device>& device, const PeerShape& shape
     throw EnvironmentError("other processes cannot reach the memory of device " +
                            device_->info().id);
   own_ = std::make_shared<const RankMemory>(device_, layout_.bytes, PeerScope::machine);
-  own_control_ = device_->peer_access()->map_host(own_->control->data(), sizeof(PeersControl));
+  own_control_ = device_->peer_access()->map_host(own_->control->data(), sizeof(RankControl));
 }
 
 PeerOffer PeerPart::offer() const { return {own_->data->handle(), own_->control->handle()}; }
@@ -26,20 +26,18 @@ void PeerPart::reach(std::span<const PeerOffer> ranks) {
       memory.shared = own_;
     } else {
       memory.data = device_->peer_access()->open(ranks[r].data, layout_.bytes);
-      memory.control = open_shared_memory(ranks[r].control, sizeof(PeersControl));
+      memory.control = open_shared_memory(ranks[r].control, sizeof(RankControl));
     }
   }
   reached_ = std::move(reached);
-  write_view(*own_, static_cast<PeersControl*>(own_control_->data()), layout_, shape_.rank,
+  write_view(*own_, &static_cast<RankControl*>(own_control_->data())->kernels, layout_, shape_.rank,
              shape_.flags, reached_);
 }
 
 void PeerPart::reset() {
   own_->data->withdraw(), own_->control->withdraw();
   clear_flags(*own_, layout_);
-  auto& control = *static_cast<PeersControl*>(own_->control->data());
-  __atomic_store_n(&control.stalled, 0ull, __ATOMIC_RELAXED);
-  __atomic_store_n(&control.aborted, 0u, __ATOMIC_RELAXED);
+  clear(*static_cast<RankControl*>(own_->control->data()));
 }
 
 const void* PeerPart::address(const PeerPlace& place) const {

@@ -29,6 +29,8 @@ class PeerPart {
   /// All flags are 0, and nobody has given up. From now on nobody else can open it.
   /// @pre all ranks have reached it, and no kernel of any rank runs
   void reset();
+  /// As runtime::meet(). @pre reset() by all ranks
+  void meet() const { runtime::meet(reached_, shape_.rank); }
   /// @pre reach()
   const void* address(const PeerPlace& place) const;
 

@@ -109,7 +109,7 @@ class WorkerGroup::Switch {
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       auto& ranks = controls_.emplace_back();
       for (const Offers& one : all)
-        ranks.push_back(open_shared_memory(one.offers[g].control, sizeof(PeersControl)));
+        ranks.push_back(open_shared_memory(one.offers[g].control, sizeof(RankControl)));
     }
   }
 
@@ -139,7 +139,7 @@ class WorkerGroup::Switch {
 
  private:
   PeersControl& control(std::size_t group, std::size_t rank) const {
-    return *static_cast<PeersControl*>(controls_[group][rank]->data());
+    return static_cast<RankControl*>(controls_[group][rank]->data())->kernels;
   }
 
   const std::vector<PeerShape> groups_;

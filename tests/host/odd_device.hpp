@@ -2,11 +2,13 @@
 // $KILN_TEST_ODD names say what: a test makes them, and a device removes what it has done once.
 #pragma once
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string_view>
+#include <thread>
 
 #include <unistd.h>
 
@@ -17,6 +19,8 @@
 #include "runtime/device/spare_memory.hpp"
 
 namespace kiln::test {
+
+inline constexpr double kLate = 0.08;  // seconds
 
 class OddDevice : public runtime::HostMemoryDevice {
  public:
@@ -61,7 +65,11 @@ class OddDevice : public runtime::HostMemoryDevice {
           runtime::array_digest({static_cast<const std::byte*>(memory) + i * stride, bytes}));
     return all;
   }
-  void synchronize(Stream stream) override { host_->synchronize(stream); }
+  /// Late where `late` is there: it is waited for before each sample in step, and while verifying.
+  void synchronize(Stream stream) override {
+    if (is("late")) std::this_thread::sleep_for(std::chrono::duration<double>(kLate));
+    host_->synchronize(stream);
+  }
   Stream tuning_stream() override { return host_->tuning_stream(); }
   double time(Stream stream, const std::function<void()>& enqueue) override {
     return host_->time(stream, enqueue);

@@ -1,8 +1,9 @@
 // Processes whose kernels communicate, of which one is killed or stopped, or does not come. The
 // others must end in time and name it. Ends with "communicating kernels: faults tried N, hangs N".
-//   symmetric_faults [--only TEXT]
-// Started by itself as `symmetric_faults --rank FOLDER STORE RANK SIZE SECONDS FAULT AT KERNEL` it
-// is one rank. Exit 77: this build cannot run kernels on the host.
+//   symmetric_faults [--all] [--only TEXT]
+// --all: also every shipped kernel with every fault and number of ranks, and more rounds.
+// Started by itself as `symmetric_faults --rank FOLDER STORE RANK SIZE SECONDS FAULT AT KERNEL ROUNDS`
+// it is one rank. Exit 77: this build cannot run kernels on the host.
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -20,6 +21,7 @@
 #include "codegen/llvm_plugin.hpp"
 #include "experts_test.hpp"
 #include "folder_communicator.hpp"
+#include "silent_candidates.hpp"
 #include "symmetric_ring.hpp"
 #include "temporary_directory.hpp"
 
@@ -39,11 +41,11 @@ double timeout_factor() {
 
 /// What goes wrong: `kill`, `stop`, or nothing, on the last rank; `at` which point; of which kernel.
 struct Fault {
-  const char *name, *kind, *at;
+  std::string name, kind, at;
   int ranks;
-  const char* kernel = "ring";
+  std::string kernel = "ring";
+  int rounds = 12;
 };
-constexpr int kRounds = 12;
 const Fault kFaults[] = {
     {"nothing, 2 ranks", "none", "", 2},
     {"nothing, 3 ranks", "none", "", 3},
@@ -60,16 +62,40 @@ const Fault kFaults[] = {
     {"stopped before close", "stop", "close", 3},
     {"stopped while its kernel runs, 2 ranks", "stop", "kernel", 2},
     {"nothing, all-gather + GEMM, 4 ranks", "none", "", 4, "gather"},
-    {"killed within all-gather + GEMM", "kill", "kernel", 3, "gather"},
     {"killed within all-gather + GEMM, 8 ranks", "kill", "kernel", 8, "gather"},
-    {"stopped within all-gather + GEMM", "stop", "kernel", 3, "gather"},
-    {"nothing, GEMM + reduce-scatter, 4 ranks", "none", "", 4, "scatter"},
-    {"killed within GEMM + reduce-scatter", "kill", "kernel", 3, "scatter"},
+    {"stopped within all-gather + GEMM, 4 ranks", "stop", "kernel", 4, "gather"},
+    {"nothing, GEMM + reduce-scatter, 8 ranks", "none", "", 8, "scatter"},
+    {"killed within GEMM + reduce-scatter, 4 ranks", "kill", "kernel", 4, "scatter"},
     {"killed between two GEMM + reduce-scatter", "kill", "work", 3, "scatter"},
+    {"stopped within GEMM + reduce-scatter, 8 ranks", "stop", "kernel", 8, "scatter"},
     {"stopped within GEMM + reduce-scatter, 2 ranks", "stop", "kernel", 2, "scatter"},
-    {"killed within an all-gather of experts", "kill", "kernel", 3, "experts"},
-    {"stopped within an all-gather of experts", "stop", "kernel", 3, "experts"},
+    {"nothing, an all-gather of experts, 4 ranks", "none", "", 4, "experts"},
+    {"killed within an all-gather of experts, 4 ranks", "kill", "kernel", 4, "experts"},
+    {"stopped within an all-gather of experts, 8 ranks", "stop", "kernel", 8, "experts"},
+    {"nothing, a combination of experts, 8 ranks", "none", "", 8, "combine"},
+    {"killed within a combination of experts, 8 ranks", "kill", "kernel", 8, "combine"},
+    {"stopped within a combination of experts, 4 ranks", "stop", "kernel", 4, "combine"},
+    {"given up and tuned again, 2 ranks", "none", "", 2, "tune"},
+    {"given up and tuned again, 3 ranks", "none", "", 3, "tune"},
 };
+
+std::vector<Fault> faults(bool all) {
+  std::vector<Fault> faults(std::begin(kFaults), std::end(kFaults));
+  if (!all) return faults;
+  for (const char* kernel : {"gather", "scatter", "experts", "combine"})
+    for (const int ranks : {2, 3, 4, 8}) {
+      const auto add = [&](const std::string& kind, const std::string& at, int rounds) {
+        faults.push_back({kernel + (" " + kind + " " + at + " ") + std::to_string(ranks), kind, at,
+                          ranks, kernel, rounds});
+      };
+      add("none", "", 100);
+      for (const char* kind : {"kill", "stop"})
+        for (const char* at : {"join", "made", "work", "kernel", "close"}) add(kind, at, 12);
+    }
+  for (const int ranks : {2, 3, 4})
+    faults.push_back({"tune " + std::to_string(ranks), "none", "", ranks, "tune", 100});
+  return faults;
+}
 
 // One rank.
 
@@ -78,6 +104,7 @@ RuntimeOptions rank_options(const std::string& store) {
   options.device = "host";
   options.store.directory = store;
   options.mode = Mode::untuned;
+  options.isolation = Isolation::off;  // else workers try the rest once a candidate has hung
   return options;
 }
 
@@ -190,11 +217,45 @@ class Experts final : public Shipped<ExpertsGatherKernel<float>, ExpertsProblem>
   ExpertsRank<float> rank_;
 };
 
+class Combine final : public Shipped<ExpertsCombineKernel<float>, ExpertsProblem> {
+ public:
+  Combine(const Runtime& runtime, const SymmetricMemory& memory)
+      : Shipped(runtime, memory, experts_combine_kernel<float>(memory), of_experts(memory.size())),
+        data_(of_experts(memory.size())),
+        rank_(runtime, memory, data_) {}
+  bool run(unsigned round, Deadline deadline, bool endless) override {
+    const ExpertsProblem& p = data_.problem();
+    return rank_.combine(static_cast<int>(round), deadline,
+                         [&](float* c, const float* a, const float* b, const int* ends,
+                             const int* places, const float* weights) {
+                           handle(endless)({}, c, a, b, ends, places, weights, memory_.peers(), p.m,
+                                           p.n, p.k, p.groups, p.top, p.ranks);
+                         });
+  }
+
+ private:
+  const ExpertsData<float> data_;
+  ExpertsRank<float> rank_;
+};
+
+class Tuning final : public Work {
+ public:
+  Tuning(const Runtime& runtime, const SymmetricMemory& memory, std::shared_ptr<Communicator> ranks)
+      : rounds_(runtime, memory, std::move(ranks)) {}
+  bool run(unsigned round, Deadline, bool) override { return rounds_.run(static_cast<int>(round)); }
+
+ private:
+  GivenUpRounds rounds_;
+};
+
 std::unique_ptr<Work> work_of(const std::string& kernel, const Runtime& runtime,
-                              const SymmetricMemory& memory) {
+                              const SymmetricMemory& memory,
+                              const std::shared_ptr<Communicator>& ranks) {
   if (kernel == "gather") return std::make_unique<Gather>(runtime, memory);
   if (kernel == "scatter") return std::make_unique<Scatter>(runtime, memory);
   if (kernel == "experts") return std::make_unique<Experts>(runtime, memory);
+  if (kernel == "combine") return std::make_unique<Combine>(runtime, memory);
+  if (kernel == "tune") return std::make_unique<Tuning>(runtime, memory, ranks);
   return std::make_unique<RingWork>(runtime, memory);
 }
 
@@ -204,7 +265,9 @@ SymmetricOptions memory_for(const std::string& kernel, int ranks, double seconds
     options = {all_gather_bytes<float>(kM, kK, ranks), kPeerGemmFlags, seconds};
   else if (kernel == "scatter")
     options = {reduce_scatter_bytes<float>(kM, kN, ranks), kPeerGemmFlags, seconds};
-  else if (kernel == "experts")
+  else if (kernel == "tune")
+    options = {64, 2, seconds};
+  else if (kernel == "experts" || kernel == "combine")
     options = {expert_bytes<float>(of_experts(ranks)), kExpertFlags, seconds};
   return options;
 }
@@ -232,7 +295,7 @@ class Striker {
 /// @returns what it has to say: "right", or why it ended before
 std::string work(const fs::path& folder, const std::string& store, int rank, int size,
                  double seconds, const std::string& fault, const std::string& at,
-                 const std::string& kernel) {
+                 const std::string& kernel, unsigned rounds) {
   const bool odd = fault != "none" && rank == size - 1;
   const auto strike = [&](const char* point) {
     if (odd && at == point) ::raise(fault == "kill" ? SIGKILL : SIGSTOP);
@@ -244,11 +307,11 @@ std::string work(const fs::path& folder, const std::string& store, int rank, int
     return failure->describe();
   strike("join");
   SymmetricMemory memory(runtime, ranks, memory_for(kernel, size, seconds));
-  const std::unique_ptr<Work> work = work_of(kernel, runtime, memory);
+  const std::unique_ptr<Work> work = work_of(kernel, runtime, memory, ranks);
   strike("made");
-  for (unsigned epoch = 1; epoch <= kRounds; ++epoch) {
-    if (epoch == kRounds / 2) strike("work");
-    const bool in_kernel = odd && at == "kernel" && epoch == kRounds / 2;
+  for (unsigned epoch = 1; epoch <= rounds; ++epoch) {
+    if (epoch == rounds / 2) strike("work");
+    const bool in_kernel = odd && at == "kernel" && epoch == rounds / 2;
     Striker striker;
     if (in_kernel) {
       // The kernel's first signal, which lies in memory that outlives the striker.
@@ -270,7 +333,8 @@ int rank_main(char** a) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   std::string said;
   try {
-    said = work(a[2], a[3], std::atoi(a[4]), std::atoi(a[5]), std::atof(a[6]), a[7], a[8], a[9]);
+    said = work(a[2], a[3], std::atoi(a[4]), std::atoi(a[5]), std::atof(a[6]), a[7], a[8], a[9],
+                static_cast<unsigned>(std::atoi(a[10])));
   } catch (const std::exception& error) {
     said = error.what();
   }
@@ -292,7 +356,8 @@ pid_t start(const char* program, const fs::path& folder, const std::string& stor
                                std::to_string(seconds),
                                fault.kind,
                                fault.at,
-                               fault.kernel};
+                               fault.kernel,
+                               std::to_string(fault.rounds)};
   std::vector<char*> arguments;
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
@@ -367,23 +432,23 @@ Outcome run(const char* program, const Fault& fault, const std::string& store, d
   return outcome;
 }
 
-int job(const char* program, const std::string& only) {
+int job(const char* program, bool all, const std::string& only) {
   const TemporaryDirectory store;
   {
     const Runtime runtime(rank_options(store.path().string()));
-    for (const char* kernel : {"ring", "gather", "scatter", "experts"}) {
+    for (const char* kernel : {"ring", "gather", "scatter", "experts", "combine"}) {
       const std::shared_ptr<Communicator> alone = std::move(thread_communicators(1).front());
       SymmetricMemory memory(runtime, alone, memory_for(kernel, 1, 60));
-      work_of(kernel, runtime, memory);  // the ranks find it in the store
+      work_of(kernel, runtime, memory, alone);  // the ranks find it in the store
       memory.close();
     }
   }
   int tried = 0, hangs = 0, failed = 0;
-  for (const Fault& fault : kFaults) {
-    if (std::string(fault.name).find(only) == std::string::npos) continue;
+  for (const Fault& fault : faults(all)) {
+    if (fault.name.find(only) == std::string::npos) continue;
     // There is more time on machines so slow that other ranks seem late, too.
     Outcome outcome;
-    double seconds = std::string(fault.kind) == "none" ? 120 * timeout_factor() : 0.5;
+    double seconds = fault.kind == "none" ? 120 * timeout_factor() : 0.5;
     for (int attempt = 0; attempt < 3; ++attempt, seconds *= 8) {
       outcome = run(program, fault, store.path().string(), seconds);
       if (outcome.wrong.empty() || outcome.hangs) break;
@@ -391,7 +456,7 @@ int job(const char* program, const std::string& only) {
     ++tried;
     hangs += outcome.hangs > 0;
     failed += !outcome.wrong.empty();
-    if (!outcome.wrong.empty()) std::printf("%s: %s\n", fault.name, outcome.wrong.c_str());
+    if (!outcome.wrong.empty()) std::printf("%s: %s\n", fault.name.c_str(), outcome.wrong.c_str());
   }
   for (const auto& entry : fs::directory_iterator("/dev/shm"))
     if (entry.path().filename().string().find("kiln-symmetric") != std::string::npos)
@@ -403,10 +468,17 @@ int job(const char* program, const std::string& only) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc == 10 && std::string(argv[1]) == "--rank") return rank_main(argv);
+  if (argc == 11 && std::string(argv[1]) == "--rank") return rank_main(argv);
   if (const std::string obstacle = codegen::host_compiler_obstacle(); !obstacle.empty()) {
     std::printf("skipped: %s\n", obstacle.c_str());
     return 77;
   }
-  return job(argv[0], argc == 3 && std::string(argv[1]) == "--only" ? argv[2] : "");
+  bool all = false;
+  std::string only;
+  for (int i = 1; i < argc; ++i)
+    if (std::string(argv[i]) == "--all")
+      all = true;
+    else if (std::string(argv[i]) == "--only" && i + 1 < argc)
+      only = argv[++i];
+  return job(argv[0], all, only);
 }

@@ -19,6 +19,13 @@ RuntimeOptions host_in_memory() {
   return options;
 }
 
+struct Turn {
+  int n;
+};
+}  // namespace
+KILN_CONFIG(Turn, n);
+namespace {
+
 /// Calls `body` for each rank on a thread of its own. Returns what they threw.
 std::string on_rings(int ranks, const std::function<void(SymmetricMemory&, Ring&)>& body) {
   auto ends = thread_communicators(ranks);
@@ -48,6 +55,82 @@ TEST_CASE("a candidate that makes ranks wait in vain is ended on all of them, an
           "[host][symmetric]") {
   for (const std::size_t ranks : {2U, 3U})
     CHECK(check_silent_candidates(std::vector<std::string>(ranks, "host"), 0.3) == "");
+}
+
+TEST_CASE("ranks tune in memory that was given up before", "[host][symmetric]") {
+  for (const int ranks : {2, 3}) {
+    auto ends = thread_communicators(ranks);
+    std::vector<std::string> thrown(ends.size());
+    Findings findings;
+    {
+      std::vector<std::jthread> threads;
+      for (std::size_t r = 0; r < ends.size(); ++r)
+        threads.emplace_back([&, r, end = std::shared_ptr(std::move(ends[r]))] {
+          try {
+            RuntimeOptions options = host_in_memory();
+            options.mode = Mode::untuned;
+            options.isolation = Isolation::off;  // else workers try the rest once one has hung
+            const Runtime runtime(options);
+            SymmetricMemory memory(runtime, end, {.bytes = 64, .flags = 2});
+            GivenUpRounds rounds(runtime, memory, end);
+            for (int round = 0; round < 100; ++round) findings.check(rounds.run(round));
+            memory.close();
+          } catch (const std::exception& error) {
+            thrown[r] = error.what();
+          }
+        });
+    }
+    CHECK(findings.wrong() == "");
+    for (const std::string& text : thrown) CHECK(text == "");
+  }
+}
+
+TEST_CASE("how late another rank begins is in no sample of a candidate", "[host][symmetric]") {
+  constexpr double kLate = 0.1;
+  for (const int ranks : {2, 3}) {
+    auto ends = thread_communicators(ranks);
+    Findings findings;
+    std::vector<std::jthread> threads;
+    for (std::size_t r = 0; r < ends.size(); ++r)
+      threads.emplace_back([&, end = std::shared_ptr(std::move(ends[r]))] {
+        const Runtime runtime(host_in_memory());
+        SymmetricMemory memory(runtime, end, {.bytes = 64, .flags = 1});
+        const int rank = memory.rank();
+        int begun = 0;
+        const Function<Turn, Turn, void()> turn{
+            .name = "turn",
+            .space = Space<Turn, Turn>{Turn{1}}.values(&Turn::n, {1, 2}),
+            .call =
+                [&](const Turn&, Stream) {
+                  const Peers& p = *memory.peers();
+                  const unsigned epoch = ++*p.counters;
+                  signal(p, (rank + 1) % ranks, 0, epoch);
+                  static_cast<void>(wait(p, (rank + ranks - 1) % ranks, 0, epoch));
+                },
+            .problem = [] { return Turn{1}; },
+            .snapshot =
+                [&](Stream) {
+                  // Before a call, and not timed: one rank is late, then another one.
+                  return [&](Stream) {
+                    if (begun++ % ranks == rank)
+                      std::this_thread::sleep_for(std::chrono::duration<double>(kLate));
+                  };
+                },
+            .communicates = true};
+        TuneOptions options;
+        options.ranks = end;
+        options.together.finalists = 0;
+        options.together.guard = memory.guard(120);
+        const TuneResult result = tuned(runtime, turn, {.tuning = options}).tune({});
+        for (const Candidate& c : result.candidates) {
+          findings.check(c.status == CandidateStatus::measured && c.seconds < kLate / 2);
+          findings.check(!c.samples.empty());
+        }
+        memory.close();
+      });
+    threads.clear();
+    CHECK(findings.wrong() == "");
+  }
 }
 
 TEST_CASE("kernels of several ranks exchange data while they run", "[host][symmetric]") {

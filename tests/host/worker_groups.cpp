@@ -26,6 +26,7 @@
 #include "folder_communicator.hpp"
 #include "kiln/communicators.hpp"
 #include "meeting.hpp"
+#include "odd_device.hpp"
 #include "runtime/device/cuda/cuda_device.hpp"
 #include "runtime/worker/isolation.hpp"
 #include "temporary_directory.hpp"
@@ -84,6 +85,7 @@ std::vector<Case> cases() {
   all.push_back({.name = "no worker program", .modes = {silent}, .missing = true});
   all.push_back({.name = "workers are not reached", .modes = {silent}, .odd = "no_peers"});
   all.push_back({.name = "a worker ends early", .modes = {null, wrong}, .odd = "ends_early"});
+  all.push_back({.name = "a worker is late for each sample", .modes = {}, .odd = "late"});
   all.push_back({.name = "no worker starts", .modes = {null}, .lives = {1, 0}});
   all.push_back({.name = "no second worker", .modes = {null, wrong}, .lives = {1, 1}});
   all.push_back({.name = "the first workers end", .modes = {null, wrong}, .lives = {4}});
@@ -182,6 +184,7 @@ std::pair<std::string, std::string> work(const Case& c, const std::shared_ptr<Co
       wrongs.unless(candidate.status == status, of);
       if (!here) wrongs.unless(candidate.reason.find(says) != std::string::npos, of);
       if (!here) same += of + "\n";
+      wrongs.unless(c.odd != "late" || mode != fast || candidate.seconds < kLate / 2, "late");
     }
     // On a busy machine, the luckiest of many uneasy candidates is faster than the fast one.
     const std::int64_t winner = result.winner().config.front();
@@ -459,9 +462,8 @@ int job(const std::string& only, int gpus) {
         std::string name = std::string(c.name) + " (" + std::to_string(i) + "), " +
                            std::to_string(size) + (processes ? " processes" : " threads");
         if (name.find(only) == std::string::npos || (c.of_process() && !processes)) continue;
-        if (on_gpus && (!c.odd.empty() || c.many()))
-          continue;                                          // what they need is on the host alone
-        if (c.many() && (size != 2 || processes)) continue;  // it takes long
+        if (on_gpus && (!c.odd.empty() || c.many())) continue;  // what they need is the host's
+        if (c.many() && (size != 2 || processes)) continue;     // it takes long
         const Outcome outcome = processes ? as_processes(c, i, size) : as_threads(c, size);
         ++tried;
         hangs += outcome.hangs;
@@ -492,9 +494,7 @@ int main(int argc, char** argv) {
   if (!missing.empty()) return std::printf("skipped: %s\n", missing.c_str()), 77;
   const fs::path worker = runtime::worker_options({}).executable;
   for (const fs::path& program : {worker, on_gpus ? worker : odd_worker()})
-    if (!fs::exists(program)) {  // then all would run in the ranks' own processes, and end them
-      std::fprintf(stderr, "%s is not built\n", program.c_str());
-      return 1;
-    }
+    if (!fs::exists(program))  // then all would run in the ranks' own processes, and end them
+      return std::fprintf(stderr, "%s is not built\n", program.c_str()), 1;
   return job(options["--only"], gpus);
 }

@@ -1,6 +1,9 @@
 // The GEMMs of ranks through NVRTC: what runs untuned compiles without spills, and so do launches
 // that communicate while they multiply, and the references.
+#include <algorithm>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "kiln/communicators.hpp"
 #include "kiln/detail/launch_plan.hpp"
@@ -63,6 +66,31 @@ void check(const KernelDefinition& k, const Values& problem) {
   CHECK(tried > 0);
 }
 
+/// The machine code of `k` whose threads are late by `delay`, as tests of ranks want them to be;
+/// empty: as shipped.
+auto code(KernelDefinition k, const Values& config, const std::string& delay) {
+  if (!delay.empty())
+    k.source.options.push_back("-DKILN_PEER_DELAY(rank,epoch,place)=(" + delay + ")");
+  return must_compile(k, config, "sm_90a").code;
+}
+
+/// Launches that overlap, and those that do not, have no instruction of it where no delay is.
+void costs_nothing(const KernelDefinition& k, const Values& problem) {
+  const DeviceLimits hopper = device("sm_90a").limits;
+  for (const bool overlap : {false, true}) {
+    INFO(k.name << (overlap ? ", one launch" : ", several launches"));
+    const std::vector<Values> configs = k.configs(problem, hopper);
+    const auto found = std::ranges::find_if(configs, [&](const Values& config) {
+      return from_values<PeerGemm>(config).overlap == overlap &&
+             !k.space.violated(config, problem, hopper);
+    });
+    REQUIRE(found != configs.end());
+    const auto shipped = code(k, *found, "");
+    CHECK(code(k, *found, "0u") == shipped);
+    CHECK(code(k, *found, "rank") != shipped);
+  }
+}
+
 /// One that a rank has for itself: kernels depend on the ranks that a problem has.
 struct Alone {
   Runtime runtime{[] {
@@ -95,4 +123,16 @@ TEST_CASE("GEMMs of experts of ranks compile for CUDA", "[templates]") {
   const Alone alone;
   check(experts_gather_kernel<bfloat16>(alone.memory).definition(), {4096, 1536, 2048, 32, 2, 2});
   check(experts_combine_kernel<bfloat16>(alone.memory).definition(), {4096, 2048, 768, 32, 2, 2});
+}
+
+TEST_CASE("delays within operations of ranks cost nothing where there are none", "[templates]") {
+  KILN_NEEDS_NVRTC(probe());
+  const Alone alone;
+  costs_nothing(all_gather_gemm_kernel<bfloat16>(alone.memory).definition(), {4096, 4096, 8192, 2});
+  costs_nothing(reduce_scatter_gemm_kernel<bfloat16>(alone.memory).definition(),
+                {4096, 4096, 8192, 2});
+  costs_nothing(experts_gather_kernel<bfloat16>(alone.memory).definition(),
+                {4096, 1536, 2048, 32, 2, 2});
+  costs_nothing(experts_combine_kernel<bfloat16>(alone.memory).definition(),
+                {4096, 2048, 768, 32, 2, 2});
 }

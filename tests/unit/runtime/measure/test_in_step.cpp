@@ -4,9 +4,11 @@
 #include <stdexcept>
 
 #include "kiln_test.hpp"
+#include "race_fixture.hpp"
 #include "runtime/device/device.hpp"
 #include "runtime/device/spare_memory.hpp"
 #include "runtime/measure/bench.hpp"
+#include "runtime/support/rank_meeting.hpp"
 
 using namespace kiln;
 using namespace kiln::runtime;
@@ -27,14 +29,18 @@ class CountingBench final : public TrialBench {
   }
   void keep_cold(bool cold, const TimeLimit&) override { cold_cache = cold; }
   void keep_in_step(bool in_step) override { told_in_step = in_step; }
-  std::size_t most_launches(const Rig&) const override { return 1; }
+  std::size_t most_launches(const Rig&) const override { return most; }
   double time(Rig&, std::size_t count) override {
     launch();
     timed += count;
     return 1e-3 * static_cast<double>(launches);
   }
-  bool record(Rig&, std::size_t) override { return false; }
-  void forget_recording(Rig&) override {}
+  bool record(Rig&, std::size_t count) override {
+    recorded = count;
+    if (cannot_record) throw std::runtime_error("no graph");
+    return true;
+  }
+  void forget_recording(Rig&) override { recorded = 0; }
   std::string repair() override { return damage; }
   bool lost() noexcept override { return is_lost; }
   bool shares_cpu() const noexcept override { return false; }
@@ -45,7 +51,8 @@ class CountingBench final : public TrialBench {
   Verdict verdict{};
   std::set<int> failing;  ///< launches, from 1 on
   int launches = 0, short_of_memory = 0;
-  std::size_t timed = 0;
+  std::size_t timed = 0, most = 1, recorded = 0;
+  bool cannot_record = false;
   std::optional<bool> cold_cache;
 
  private:
@@ -89,6 +96,53 @@ TEST_CASE("in step: the trial's own policy is kept", "[runtime][measure]") {
   CHECK(measure_in_step(bench, trial, kConfig).samples.size() == 3);
   CHECK(bench.launches == 4);
   CHECK(bench.cold_cache == true);
+}
+
+TEST_CASE("in step: several launches in a row are replayed, and as many are made without a graph",
+          "[runtime][measure]") {
+  const TimingPolicy policy{.warm_up = 1, .launches = 1, .in_a_row = 20, .replay = true};
+  for (const bool cannot : {false, true}) {
+    CountingBench bench;
+    bench.most = 8;
+    bench.cannot_record = cannot;
+    const auto rig = std::get<std::shared_ptr<Rig>>(bench.load({}));
+    const Candidate c = measure_in_step(bench, *rig, policy, kConfig);
+    CHECK(bench.launches == 4);  // verifies, warms up, uploads, counts
+    CHECK(bench.timed == 3 * 8);
+    CHECK(bench.recorded == 0);  // forgotten
+    CHECK(c.status == (cannot ? CandidateStatus::launch_failed : CandidateStatus::measured));
+    if (!cannot) CHECK(c.seconds == Approx(4e-3 / 8));
+  }
+  CountingBench one;  // a launch alone is no graph
+  one.cannot_record = true;
+  const auto rig = std::get<std::shared_ptr<Rig>>(one.load({}));
+  CHECK(measure_in_step(one, *rig, policy, kConfig).status == CandidateStatus::measured);
+  CHECK(one.launches == 3);
+}
+
+TEST_CASE("in step: ranks meet before each sample, when its data are there", "[runtime][measure]") {
+  kiln::test::Race race;
+  race.enter(1, 1e-3);
+  int meetings = 0;
+  bool before_clock = true;
+  std::vector<int> launched;
+  {
+    const RankMeeting meeting([&] {
+      ++meetings;
+      before_clock = before_clock && !race.bench.device->timing;
+      launched.push_back(race.bench.device->launches);
+    });
+    const Candidate c = measure_in_step(*race.trials, *race.contestants.front().rig,
+                                        {.warm_up = 1, .launches = 3, .in_a_row = 2}, kConfig);
+    CHECK(c.seconds == Approx(1e-3));
+    race.trials->time(*race.contestants.front().rig, 1);
+    CHECK(meetings == 4);  // not for what is not in step
+  }
+  CHECK(meetings == 4);
+  CHECK(before_clock);
+  CHECK(launched == std::vector<int>{1, 3, 5, 7});  // after the one that verifies
+  race.trials->time(*race.contestants.front().rig, 1);
+  CHECK(meetings == 4);  // no meeting any more
 }
 
 TEST_CASE("in step: all launches are made, whichever fails", "[runtime][measure]") {

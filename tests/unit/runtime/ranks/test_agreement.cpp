@@ -310,6 +310,30 @@ TEST_CASE("in lockstep the best take turns again, and the later times decide", "
   }
 }
 
+TEST_CASE("in lockstep the best of each kind is in the finals", "[ranks]") {
+  RankOptions options;
+  options.lockstep = true;
+  options.finalists = 2;
+  auto all = inputs(2, 7, options);
+  for (auto& in : all) in.problems[0].kinds = {2, 1, 1, 1, 2, 2, 3};
+  Job job(all);
+  std::vector<int> trials(2 * 7);
+  job.run([&](int rank, Work::Kind kind, std::size_t, std::size_t c) {
+    if (kind != Work::Kind::lockstep) return 1.0F;
+    const int trial = trials[static_cast<std::size_t>(rank) * 7 + c]++;
+    const float first[] = {9e-4F, 1e-4F, 2e-4F, 3e-4F, 5e-4F, 4e-4F, kFailed};
+    return trial > 0 && c == 5 ? 1e-5F : first[c];  // what one sample took for slow
+  });
+  check_same_exchanges(job);
+  for (std::size_t r = 0; r < 2; ++r) {
+    std::set<std::size_t> finalists;
+    for (const Work& w : job.works[r])
+      if (w.sample) finalists.insert(w.items[0].candidates[0]);
+    CHECK(finalists == std::set<std::size_t>{0, 1, 2, 5});  // the default, the best two, a kind's
+    CHECK(job.conclusion(r).plan.picks[0].candidate == 5);
+  }
+}
+
 TEST_CASE("a finalist in lockstep that fails later is not chosen", "[ranks]") {
   RankOptions options;
   options.lockstep = true;

@@ -1,5 +1,6 @@
 // Runtimes of a job on fake devices: they measure together, and choose the same.
 #include <array>
+#include <map>
 #include <set>
 
 #include "runtime/device/spare_memory.hpp"
@@ -32,6 +33,37 @@ TEST_CASE("the slowest rank counts, or the mean, as is asked", "[runtime][ranks]
     for (const int r : {0, 1}) job[r].of(8).seconds = 0.6 * kMs;
     check_plan(job.tune(), reduction == RankReduction::max ? 8 : 4);
   }
+}
+
+TEST_CASE("in step the best candidate of several launches is in the finals", "[runtime][ranks]") {
+  Job job(2);
+  RankOptions options = job.settings();
+  options.lockstep = true;
+  options.finalists = 1;
+  job.set(options);
+  KernelDefinition kernel = doubling({1, 2, 4}, 2, {0, 1});
+  kernel.steps = {{.entry = "after",
+                   .launch = [](auto, auto) { return Launch{{1}, {1}}; },
+                   .only_if = [](auto config) { return config[1] == 1; }}};
+  std::array<std::map<std::string, int>, 2> launches;
+  for (const int r : {0, 1}) {
+    job[r].device->on_launch = [&mine = launches[static_cast<std::size_t>(r)]](
+                                   const std::string& entry, void**) { ++mine[entry]; };
+    for (const int a : {1, 2, 4}) {
+      job[r].of(a).seconds = 0.1 * a * kMs;
+      job[r].of(a, 1).seconds = (a == 4 ? 0.5 : 0.9) * kMs;
+      (*job[r].script)["after<" + std::to_string(a) + ", 1>"].run = [](void**) {};
+    }
+  }
+  check_plan(tune_as_set(job, kernel), 1);
+  const std::set<std::string> finalists{"k<1, 0>", "k<2, 0>", "k<4, 1>"};  // with the default
+  for (const auto& mine : launches)
+    for (const int b : {0, 1})
+      for (const int a : {1, 2, 4}) {
+        const std::string entry = "k<" + std::to_string(a) + ", " + std::to_string(b) + ">";
+        CAPTURE(entry);
+        CHECK((mine.at(entry) > 10) == finalists.contains(entry));
+      }
 }
 
 TEST_CASE("sharded candidates are tried once, the best by everyone", "[runtime][ranks]") {

@@ -54,7 +54,7 @@ TEST_CASE("times taken in step answer no tuning that asks for other launches", "
   job.in_step();
   for (const int r : {0, 1}) {
     job[r].of(8).seconds = 0.2 * kMs;
-    job[r].options.tuning.launching = Launching::graph;  // which ranks in step do not heed
+    job[r].options.tuning.launching = Launching::graph;
   }
   check_plan(job.tune(), 8);
   job.restart();
