@@ -14,6 +14,7 @@
 #include "runtime/device/cuda/driver.hpp"
 #include "runtime/device/cuda/sharing.hpp"
 #include "runtime/device/spare_memory.hpp"
+#include "runtime/measure/verify.hpp"
 #include "runtime/support/foreign_exception.hpp"
 #include "runtime/worker/link.hpp"
 

@@ -1,4 +1,6 @@
 // NaNs, infinities and zeros among the inputs of each shipped kernel, on the host target.
+#include <cmath>
+
 #include "special_values.hpp"
 #include "template_test.hpp"
 #include "templates/kernels.hpp"
