@@ -10,6 +10,7 @@
 #include "gemm_tma_test.hpp"
 #include "peer_gemm_test.hpp"
 #include "runtime/device/spare_memory.hpp"
+#include "runtime/tune/candidate_list.hpp"
 
 namespace kiln::test {
 
@@ -36,6 +37,24 @@ inline host_test::HostTensorMap map_of(const void* array, const std::vector<int>
   return host_test::tensor_map(array, host_test::HostElement::bf16, size,
                                {unsigned(columns), unsigned(std::min(rows, sizes[1])), 1},
                                unsigned(span));
+}
+
+/// Ranks on a Hopper measure candidates of one launch and of several, and tell them apart, so that
+/// the best of each kind is in the finals.
+inline void check_kinds(const KernelDefinition& definition, const Values& problem,
+                        const DeviceLimits& hopper, Findings& findings) {
+  DeviceInfo device;
+  device.target = Target::parse("sm_90a");
+  device.limits = hopper;
+  const runtime::CandidateList list = runtime::candidate_list(definition, problem, device, 40, 0);
+  findings.check(list.launches.size() == list.configs.size());
+  std::size_t overlapping = 0;
+  for (std::size_t c = 0; c < list.launches.size(); ++c) {
+    const bool overlap = from_values<templates::PeerGemm>(list.configs[c]).overlap;
+    findings.check(overlap ? list.launches[c] == 1 : list.launches[c] > 1);
+    overlapping += overlap ? 1 : 0;
+  }
+  findings.check(overlapping > 1 && overlapping < list.configs.size() - 1);
 }
 
 /// What is right for a problem that is larger than `device_reference`'s: each rank computes it

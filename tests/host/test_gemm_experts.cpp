@@ -202,6 +202,7 @@ TEST_CASE("GEMMs of experts begin as several launches, and try one of many tiles
                   if (!d.space.violated(config, problem, hopper))
                     overlapping += from_values<PeerGemm>(config).overlap ? 1 : 0;
                 findings.check(overlapping > 5);
+                check_kinds(d, problem, hopper, findings);
               };
               check(experts_gather_kernel<bfloat16>(memory).definition(),
                     {4096, 1536, 2048, 32, 2, 2});

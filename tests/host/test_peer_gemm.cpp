@@ -225,6 +225,7 @@ TEST_CASE("GEMMs of ranks begin as two launches, and try one of many tiles", "[h
                 if (const auto c = from_values<PeerGemm>(config); c.overlap)
                   tiles.emplace(c.block_m, c.block_n);
             findings.check(tiles.size() > 5);
+            check_kinds(d, problem, hopper, findings);
           };
           for (const int m : {64, 4096}) {
             check(all_gather_gemm_kernel<bfloat16>(memory).definition(), m);

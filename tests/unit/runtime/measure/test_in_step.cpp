@@ -120,6 +120,22 @@ TEST_CASE("in step: several launches in a row are replayed, and as many are made
   CHECK(one.launches == 3);
 }
 
+TEST_CASE("in step: a kernel's launches in a row are one graph, if eager ones are not wanted",
+          "[runtime][measure]") {
+  for (const bool replay : {false, true}) {
+    kiln::test::Race race;
+    race.bench.device->records = true;
+    race.enter(1, 1e-3);
+    Rig& rig = *race.contestants.front().rig;
+    const Candidate c = measure_in_step(
+        *race.trials, rig, {.warm_up = 1, .launches = 3, .in_a_row = 4, .replay = replay}, kConfig);
+    CHECK(c.status == CandidateStatus::measured);
+    CHECK(c.seconds == Approx(1e-3));
+    CHECK(race.bench.device->captures == (replay ? 1 : 0));
+    CHECK_FALSE(rig.recorded());  // any more
+  }
+}
+
 TEST_CASE("in step: ranks meet before each sample, when its data are there", "[runtime][measure]") {
   kiln::test::Race race;
   race.enter(1, 1e-3);
