@@ -22,7 +22,11 @@
 
 namespace kiln::runtime {
 
-/// Thread-safe. What it is given must outlive it.
+/// That a part of a tuning has at least, however little time is left.
+constexpr double kLeastChoiceSeconds = 0.1;
+
+/// Thread-safe. What it is given must outlive it. own_tunings.cpp has what kernels are tuned to by
+/// themselves, choice_tuner.cpp the rest.
 class ChoiceTuner {
  public:
   using Span = std::span<const std::int64_t>;

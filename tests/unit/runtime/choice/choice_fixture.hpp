@@ -59,6 +59,14 @@ struct TwiceInBuckets : Twice {
   }
 };
 
+/// Whether a launch gives what is right.
+inline bool launches(const TunedChoice<DoublingProblem, void(float*, const float*, int)>& f,
+                     int n) {
+  Buffers data(n);
+  f({}, data.y.data(), data.x.data(), n);
+  return data.doubled();
+}
+
 inline WantedInstance wanted_choice(int n, std::uint64_t launches = 0) {
   WantedInstance w{"twice", {}, "generic", {{"n", n}}, {}};
   w.is_choice = true;
