@@ -100,8 +100,8 @@ class GivenUpRounds {
   Array<int> out_;
 };
 
-/// Ranks that are threads tune the above in step, twice; then they launch it. `seconds`: what a candidate has.
-/// Returns what is wrong.
+/// Ranks that are threads tune the above in step, twice; then they launch it. `seconds`: what a
+/// candidate has. Returns what is wrong.
 inline std::string check_silent_candidates(const std::vector<std::string>& devices,
                                            double seconds) {
   Findings findings;

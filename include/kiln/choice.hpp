@@ -117,9 +117,9 @@ class TunedChoice<Problem, void(Args...)> {
   /// @throws UserError: no alternative can do the problem; or ranks have none in common, list them
   /// in different orders, ask for different things or, in mode background, have decided nothing.
   /// @throws TuningFailedError, EnvironmentError: a new problem cannot be made ready.
-  /// @throws UnpreparedError: on a sealed runtime exactly this problem was not prepared, or could not
-  /// be made ready as ranks decided, and no kernel of the choice stands in for it: none is loaded
-  /// that can, ranks decide, or OnUnprepared does not allow it. And what alternatives throw.
+  /// @throws UnpreparedError: on a sealed runtime exactly this problem was not prepared, or could
+  /// not be made ready as ranks decided, and no kernel of the choice stands in for it: none is
+  /// loaded that can, ranks decide, or OnUnprepared does not allow it. And what alternatives throw.
   void operator()(Stream stream, Args... args) const {
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))...};
     core_->launch(to_values(problem_(args...)), stream, pointers);

@@ -71,8 +71,8 @@ struct PrepareReport {
   std::size_t searched = 0;               ///< problems that were measured
   std::size_t evaluated = 0;              ///< candidates that these searches tried
   double seconds = 0;                     ///< wall time
-  /// Its parts. The first two overlap: what has been found is loaded while the rest is looked for or
-  /// compiled.
+  /// Its parts. The first two overlap: what has been found is loaded while the rest is looked for
+  /// or compiled.
   double compile_seconds = 0, load_seconds = 0, tune_seconds = 0;
   /// By how much loading reduced the device's free memory, where the device tells. What others
   /// take and free meanwhile counts as well.

@@ -97,8 +97,8 @@ class SymmetricMemory {
   /// For RankOptions::guard, on every rank: each candidate begins with all flags at 0, as after
   /// reset(), and has `seconds`, as in within(); 0: what `$KILN_CANDIDATE_SECONDS` says, else 20.
   /// Collective; the ranks' `seconds` differ by less than SymmetricOptions::seconds. What was given
-  /// up with a candidate is over when it returns or throws. The object may be moved, and must outlive
-  /// the guard. @pre as reset(), for each candidate
+  /// up with a candidate is over when it returns or throws. The object may be moved, and must
+  /// outlive the guard. @pre as reset(), for each candidate
   std::function<void(const std::function<void()>&)> guard(double seconds = 0) const;
   /// Collective. Returns the memory when all ranks have come here. @pre this rank's kernels that
   /// use it have ended. @throws EnvironmentError when a rank does not come; the object is closed

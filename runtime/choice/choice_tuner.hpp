@@ -69,8 +69,9 @@ class ChoiceTuner {
   /// Tunes an only candidate that is a kernel, and says whether it is one: it has been verified by
   /// its own tuning then, and an empty problem has nothing to time.
   bool tuned_by_itself(const Field& field, const ProblemValues& bucket, const TuneOptions* alone);
-  /// First what is tuned by itself, unless kernels take part as they are in use, then all candidates
-  /// in one search, with one final. Where the gate acts, `field` is the gated one from then on.
+  /// First what is tuned by itself, unless kernels take part as they are in use, then all
+  /// candidates in one search, with one final. Where the gate acts, `field` is the gated one from
+  /// then on.
   /// @param alone options of the former; null: as launches do
   TuneOutcome measure(Field& field, const ProblemValues& bucket, TuneOptions options,
                       const TuneOptions* alone, bool for_launch, Kernels kernels = Kernels::tuned);

@@ -109,8 +109,8 @@ class TrialBench {
   /// Launches of the rig are made one by one again.
   virtual void forget_recording(Rig& rig) = 0;
 
-  /// Seconds of the host for one call of a rig that is one, while the stream has nothing else to do:
-  /// the median of a few. 0: not known. @throws as time()
+  /// Seconds of the host for one call of a rig that is one, while the stream has nothing else to
+  /// do: the median of a few. 0: not known. @throws as time()
   virtual double host_seconds(Rig& /*rig*/) { return 0; }
 
   /// What launches have changed that they may not, since this was last called. Puts it right.

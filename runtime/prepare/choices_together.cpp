@@ -10,7 +10,8 @@ namespace kiln::runtime {
 namespace {
 
 // Places of what is exchanged, of which each rank learns the greatest: first what holds for all,
-// then what holds for each problem. A value and its negative tell whether it is the same everywhere.
+// then what holds for each problem. A value and its negative tell whether it is the same
+// everywhere.
 constexpr std::size_t kLeaves = 0, kMeasures = 1, kMeasuresNot = 2, kAsks = 3, kAsksNot = 4,
                       kFirst = 5;
 // Of a problem: how many choices of it there are, then each of them. The last place is that of all

@@ -54,9 +54,9 @@ class ServedChoice : public detail::ChoiceCore {
     std::stop_token stop{};
     bool ask = true;  ///< whether ranks decide now, all of them
   };
-  /// Makes an exact problem ready for launches, which stays. It is measured with kernels as they are
-  /// in use. Nothing is compiled, unless ranks tune or a gate comes first. With ranks and `ask` a
-  /// collective. @throws what a launch throws
+  /// Makes an exact problem ready for launches, which stays. It is measured with kernels as they
+  /// are in use. Nothing is compiled, unless ranks tune or a gate comes first. With ranks and `ask`
+  /// a collective. @throws what a launch throws
   virtual PreparedChoice make_ready(Span problem, const HowReady& how) = 0;
   /// Gets the workspaces that launches of all problems in use need on this stream.
   /// @throws as Workspaces::reserve

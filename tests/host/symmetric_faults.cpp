@@ -2,8 +2,8 @@
 // others must end in time and name it. Ends with "communicating kernels: faults tried N, hangs N".
 //   symmetric_faults [--all] [--only TEXT]
 // --all: also every shipped kernel with every fault and number of ranks, and more rounds.
-// Started by itself as `symmetric_faults --rank FOLDER STORE RANK SIZE SECONDS FAULT AT KERNEL ROUNDS`
-// it is one rank. Exit 77: this build cannot run kernels on the host.
+// Started by itself as `symmetric_faults --rank FOLDER STORE RANK SIZE SECONDS FAULT AT KERNEL
+// ROUNDS` it is one rank. Exit 77: this build cannot run kernels on the host.
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -39,7 +39,8 @@ double timeout_factor() {
   return factor >= 1 ? factor : 1;
 }
 
-/// What goes wrong: `kill`, `stop`, or nothing, on the last rank; `at` which point; of which kernel.
+/// What goes wrong: `kill`, `stop`, or nothing, on the last rank; `at` which point; of which
+/// kernel.
 struct Fault {
   std::string name, kind, at;
   int ranks;
@@ -112,7 +113,8 @@ RuntimeOptions rank_options(const std::string& store) {
 class Work {
  public:
   virtual ~Work() = default;
-  /// `endless`: this rank does not come to the end of its kernel. @returns whether results are right
+  /// `endless`: this rank does not come to the end of its kernel. @returns whether results are
+  /// right
   virtual bool run(unsigned round, Deadline deadline, bool endless) = 0;
   /// The flag by which the next rank learns that the kernel has begun.
   virtual unsigned first_flag() const { return 0; }

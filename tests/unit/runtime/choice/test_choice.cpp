@@ -272,35 +272,6 @@ TEST_CASE_METHOD(Twice, "a launch of a known problem takes nothing from the heap
   CHECK(data.doubled());
 }
 
-TEST_CASE_METHOD(Twice, "a callable's workspace is there on streams that prepare was given",
-                 "[choice][prepare]") {
-  DoublingWay mine = process.way("mine", 0);
-  mine.call = [&](const auto& how, Stream, float* y, const float* x, int n) {
-    static_cast<char*>(how.workspace)[99] = 1;
-    for (int i = 0; i < n; ++i) y[i] = 2 * x[i];
-    process.device->pass(1e-4);
-  };
-  mine.workspace = [](Named, const DoublingProblem&) { return std::size_t{100}; };
-  twice.alternatives.push_back(mine);
-  {
-    const Runtime runtime = process.runtime();
-    tuned(runtime, twice).prepare({40});  // now it is on record
-  }
-  const bool named = GENERATE(true, false);
-  int here = 0;
-  const Runtime runtime = process.runtime();
-  const auto f = tuned(runtime, twice);
-  PrepareOptions options;
-  if (named) options.streams = {Stream{&here}};
-  REQUIRE(runtime.prepare(of_choices({40}), options).complete());
-  REQUIRE(f.chosen({40}).name == "mine");
-  runtime.seal(OnUnprepared::error);
-  Buffers data(40);
-  for (int i = 0; i < 2; ++i) f({&here}, data.y.data(), data.x.data(), 40);
-  CHECK(data.doubled());
-  CHECK(runtime.metrics().workspace_allocations_total == (named ? 0u : 1u));
-}
-
 TEST_CASE_METHOD(Twice, "modes that do not tune use records, else the default", "[choice]") {
   twice.alternatives.push_back(process.way("mine", 1e-4));
   process.options.mode = Mode::untuned;

@@ -1,4 +1,4 @@
-// An alternative that keeps the host busy for longer than the device.
+// What launches of a choice take besides time of the device: the host's work, and a workspace.
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -129,4 +129,33 @@ TEST_CASE("where launches compute on the host, they have no host cost apart", "[
   t.twice.alternatives.push_back(t.process.way("mine", 0.5e-3));
   const TuneResult result = tuned(t.process.runtime(), t.twice).tune({40});
   for (const Candidate& c : result.candidates) CHECK(c.host_seconds == 0);
+}
+
+TEST_CASE_METHOD(Twice, "a callable's workspace is there on streams that prepare was given",
+                 "[choice][prepare]") {
+  DoublingWay mine = process.way("mine", 0);
+  mine.call = [&](const auto& how, Stream, float* y, const float* x, int n) {
+    static_cast<char*>(how.workspace)[99] = 1;
+    for (int i = 0; i < n; ++i) y[i] = 2 * x[i];
+    process.device->pass(1e-4);
+  };
+  mine.workspace = [](Named, const DoublingProblem&) { return std::size_t{100}; };
+  twice.alternatives.push_back(mine);
+  {
+    const Runtime runtime = process.runtime();
+    tuned(runtime, twice).prepare({40});  // now it is on record
+  }
+  const bool named = GENERATE(true, false);
+  int here = 0;
+  const Runtime runtime = process.runtime();
+  const auto f = tuned(runtime, twice);
+  PrepareOptions options;
+  if (named) options.streams = {Stream{&here}};
+  REQUIRE(runtime.prepare(of_choices({40}), options).complete());
+  REQUIRE(f.chosen({40}).name == "mine");
+  runtime.seal(OnUnprepared::error);
+  Buffers data(40);
+  for (int i = 0; i < 2; ++i) f({&here}, data.y.data(), data.x.data(), 40);
+  CHECK(data.doubled());
+  CHECK(runtime.metrics().workspace_allocations_total == (named ? 0u : 1u));
 }

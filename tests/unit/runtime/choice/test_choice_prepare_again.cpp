@@ -1,4 +1,5 @@
-// Choices whose kernels cannot be used for all problems: what is prepared once is not measured again.
+// Choices whose kernels cannot be used for all problems: what is prepared once is not measured
+// again.
 #include <memory>
 
 #include "choice_fixture.hpp"
