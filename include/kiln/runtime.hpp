@@ -114,10 +114,10 @@ class Runtime {
   /// config or a neighbour's winner, and stays on it: its launches do not tune. Problems of one
   /// bucket are tuned once if they are of one handle, and binaries that problems share are compiled
   /// once. The kernels of a choice are problems of the budget as any other; a part of the time is
-  /// kept for the meetings of kernels with the other alternatives. Without `max_seconds` each is tuned in turn, with the limit of the runtime's environment
-  /// for each. With ranks there is one agreement on all problems: sharding spreads their candidates
-  /// over all ranks, and weights have no effect; choices cannot be among them. The jobs' handles
-  /// must be this runtime's.
+  /// kept for the meetings of kernels with the other alternatives. Without `max_seconds` each is
+  /// tuned in turn, with the limit of the runtime's environment for each. With ranks there is one
+  /// agreement on all problems: sharding spreads their candidates over all ranks, and weights have
+  /// no effect; choices cannot be among them. The jobs' handles must be this runtime's.
   /// Within a budget, a problem that fails has a result with the reason (TuneResult::failure).
   /// @throws what DynamicTuned::tune throws: with a budget if all problems fail, with ranks when all
   /// else is done; UserError on a weight that is negative or no number, and on a choice with ranks
@@ -212,9 +212,10 @@ class Runtime {
   /// are launched. A function with knobs, called alone or in a region, stands for itself: it is
   /// called with its default knobs, counted, and warned of or refused likewise, but wanted() does
   /// not list it, because no manifest prepares it. Explicit calls (prepare, tune, verify, a
-  /// region's tuning) work as before. A launch that began before may still be at work. Sealing
-  /// again replaces `unprepared`, and takes in what has been loaded since. Waits for what searches
-  /// that have ended left compiling.
+  /// region's tuning) work as before. A launch of what is ready still gets a workspace where its
+  /// stream has none (PrepareOptions::streams); `warn` and `error` have the log say so. A launch
+  /// that began before may still be at work. Sealing again replaces `unprepared`, and takes in what
+  /// has been loaded since. Waits for what searches that have ended left compiling.
   void seal(OnUnprepared unprepared) const;
   /// The same with RuntimeOptions::on_unprepared.
   void seal() const;

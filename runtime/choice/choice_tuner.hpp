@@ -22,10 +22,10 @@
 
 namespace kiln::runtime {
 
-/// That a part of a tuning has at least, however little time is left.
+/// Each part of a choice's tuning has at least this long, however little time is left.
 constexpr double kLeastChoiceSeconds = 0.1;
 
-/// Thread-safe. What it is given must outlive it. own_tunings.cpp has what kernels are tuned to by
+/// Thread-safe. What it is given must outlive it. own_tunings.cpp has the tunings of kernels by
 /// themselves, choice_tuner.cpp the rest.
 class ChoiceTuner {
  public:

@@ -49,10 +49,10 @@ double adding_sums(const GemmTma& c) {
 }
 
 /// Clocks in which 128 bytes of k of a block's rows and columns come to its shared memory. A
-/// multiprocessor takes 78 bytes a clock (64 at its highest clock rate), whoever has asked for
-/// them. A cluster asks once for what its blocks share, but each block is given no more than 46
-/// bytes a clock of what the cluster asks for. So all tiles of six products in bf16 and six in e4m3
-/// took on an H200; without a cluster neighbours that ask for the same do not wait for each other.
+/// multiprocessor takes 78 bytes a clock (64 at its highest clock rate), also of those that another
+/// block of its cluster has asked for. A cluster asks once for what its blocks share, but each
+/// block gets no more than 46 bytes a clock of what the cluster asks for. Both rates are from all
+/// tiles of six products in bf16 and six in e4m3 on an H200.
 double copying(const GemmTma& c) {
   constexpr double kTaken = 78, kOfCluster = 46, kBytes = 128;
   const double taken = kBytes * (c.block_m + c.block_n) / kTaken;

@@ -103,8 +103,7 @@ inline constexpr RuntimeMetric kRuntimeMetrics[] = {
      &RuntimeMetrics::modules_unloaded_total},
     {"kiln_workspace_allocations_total", RuntimeMetric::Type::counter, "", "",
      "launches that had to get device memory for their workspace, because their stream had none, "
-     "or "
-     "too little",
+     "or too little",
      &RuntimeMetrics::workspace_allocations_total},
     {"kiln_agreements_total", RuntimeMetric::Type::counter, "", "outcome",
      "agreements between ranks: on a `plan`, on `defaults`, or `failed` (this rank took no part)",
@@ -118,8 +117,7 @@ inline constexpr RuntimeMetric kRuntimeMetrics[] = {
      &RuntimeMetrics::background_errors_total},
     {"kiln_overdue_calls", RuntimeMetric::Type::gauge, "", "",
      "trials in this process (of callables, and of kernels without a worker) that have taken "
-     "longer "
-     "than a candidate may, and have not ended",
+     "longer than a candidate may, and have not ended",
      &RuntimeMetrics::overdue_calls},
     {"kiln_overdue_calls_total", RuntimeMetric::Type::counter, "", "",
      "trials in this process that have taken longer than a candidate may, those that have ended "
