@@ -88,12 +88,13 @@ struct StepPlan {
   double idle_seconds = 2e-3;  ///< between steps, in which the background may measure
 };
 
-/// What a rank saw. A step is from its first launch to the end of its all-reduce. It begins when
-/// the idle time before it is over, its window closed: how long closing takes is counted apart, and
-/// so are commits, which come between two steps.
+/// What a rank saw. A step is from its first launch to the end of its all-reduce, and of the commit
+/// after that, if any. It begins when the idle time before it is over, its window closed: how long
+/// closing takes is counted apart.
 struct StepReport {
   std::vector<double> steps, closings, commits;  ///< seconds
   std::size_t changes = 0;                       ///< that commits put in use
+  std::size_t pending = 0;                       ///< commits after which something was still loaded
   bool sums_right = true, digests_equal = true, settled = false;
 
   double median() const {
@@ -113,10 +114,12 @@ struct StepReport {
     const auto ms = [](double seconds) { return std::to_string(1e3 * seconds) + " ms"; };
     return std::to_string(steps.size()) + " steps of " + ms(median()) + ", " +
            std::to_string(slow()) + " of more than twice that, the longest " + ms(longest(steps)) +
-           "; counted apart: " + std::to_string(commits.size()) + " commits, the longest " +
-           ms(longest(commits)) + ", and windows, which closed within " + ms(longest(closings)) +
-           "; " + std::to_string(changes) + " problems exchanged; digests " +
-           (digests_equal ? "equal at each step" : "DIFFER");
+           "; in them " + std::to_string(commits.size()) + " commits, the longest " +
+           ms(longest(commits)) + ", " + std::to_string(pending) +
+           " of which left something to be loaded behind; counted apart: windows, which closed "
+           "within " +
+           ms(longest(closings)) + "; " + std::to_string(changes) +
+           " problems exchanged; digests " + (digests_equal ? "equal at each step" : "DIFFER");
   }
 };
 
@@ -192,9 +195,11 @@ inline StepReport serve_steps(const Runtime& runtime, Communicator& steps, const
 
     if (step % plan.between_commits != 0) continue;
     const auto commits = Clock::now();
-    const CommitReport committed = runtime.commit();
+    const CommitReport committed = runtime.commit({.wait = false});
     report.commits.push_back(seconds_after(commits));
+    report.steps.back() += report.commits.back();
     report.changes += committed.changes.size();
+    report.pending += committed.pending > 0 ? 1 : 0;
     report.digests_equal = same_on_all(steps, committed.digest) && report.digests_equal;
     report.settled = runtime.settled();  // the same on all ranks: they leave at the same step
     if (step >= plan.at_most || (step >= plan.at_least && report.settled)) return report;

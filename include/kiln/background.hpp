@@ -77,6 +77,17 @@ class TuningWindow {
   std::shared_ptr<detail::OpenWindow> window_;
 };
 
+struct CommitOptions {
+  /// Whether the calling thread compiles and loads what the commit publishes and this process does
+  /// not have yet: what other ranks have found, and what was found behind another handle of the
+  /// kernel. If not, ranks load it behind their launches, and a later commit publishes it, when all
+  /// of them have it: the call takes a few messages, and no longer where a kernel takes long to
+  /// compile. Without ranks, other handles of the kernel follow when their own search has come to
+  /// them. A commit waits if any rank's does. A rank whose background has no thread loads in the
+  /// call.
+  bool wait = true;
+};
+
 /// What Runtime::commit has put in use.
 struct CommitReport {
   struct Change {
@@ -90,6 +101,9 @@ struct CommitReport {
   /// Problems whose choice could not be loaded, with ranks on one of them at least. They stay as
   /// they are, on all ranks, and are not proposed again.
   std::size_t dropped = 0;
+  /// Problems for which the ranks have agreed on a config that one of them is still loading: see
+  /// CommitOptions::wait. The same on all ranks, which are not settled meanwhile.
+  std::size_t pending = 0;
   Digest digest{};  ///< of `generation` and `changes`: equal on all ranks
 };
 

@@ -171,7 +171,7 @@ class Runtime {
   /// all have given up is final. Launches by other threads get either the old or the new one.
   /// @throws EnvironmentError when a rank fails; then nothing is published, if the communicator has
   /// `settle`, else possibly on some ranks
-  CommitReport commit() const;
+  CommitReport commit(const CommitOptions& options = {}) const;
   /// Whether all launches get what is final for their problem: none gets an untuned config that
   /// stands in for it (until the problem is launched again, prepared or tuned), nor, in mode
   /// background, what is still to be improved. In mode background with ranks it says what the last

@@ -151,6 +151,7 @@ void BackgroundTuning::forget(const void* handle) {
   take_found(dropped, [&](const Proposal& proposal) { return proposal.place == handle; });
   std::erase_if(jobs_->waiting, [&](const Job& job) { return job.place == handle; });
   jobs_->count = jobs_->waiting.size();
+  jobs_->pending.forget(handle);
   if (jobs_->at_hand == handle) times_->interrupt();
 }
 
@@ -216,8 +217,9 @@ void BackgroundTuning::work(const std::shared_ptr<Jobs>& jobs,
   lower_priority();
   JobData data;
   for (;;) {
-    times->wait([&] { return jobs->count > 0; });
+    times->wait([&] { return jobs->count > 0 || jobs->pending.any_waiting(); });
     if (times->ended()) return;
+    if (std::vector<std::shared_ptr<ServedHandle>> handles; load_pending(handles)) continue;
     const unsigned long seen = times->changes();
     auto next_try = Clock::time_point::max();  // of a job that is to be tried again
     Job job;

@@ -19,21 +19,15 @@
 #include "kiln/background.hpp"
 #include "kiln/log.hpp"
 #include "runtime/background/background_job.hpp"
+#include "runtime/background/joint_commit.hpp"
 #include "runtime/background/measuring_times.hpp"
+#include "runtime/background/pending_changes.hpp"
+#include "runtime/background/proposal.hpp"
 #include "runtime/serve/background.hpp"
 #include "runtime/serve/served_handle.hpp"
 #include "runtime/support/own_process.hpp"
 
 namespace kiln::runtime {
-
-/// What was found for a problem, loaded, but not in use yet.
-struct Proposal {
-  std::weak_ptr<ServedHandle> handle;
-  const void* place = nullptr;  ///< of the handle, to compare
-  detail::Launchable launchable;
-  /// What was in use when it was decided to publish this: another choice made since then stays.
-  detail::Ready seen{};
-};
 
 /// A problem of which something provisional is in use.
 struct Unsettled {
@@ -64,7 +58,7 @@ class BackgroundTuning final : public Background {
   bool goes_on(const Recall& known) const override;
   bool settled() const override;
   std::uint64_t generation() const noexcept override { return generation_; }
-  CommitReport commit() override;
+  CommitReport commit(const CommitOptions& options) override;
 
  private:
   using Job = BackgroundJob;
@@ -77,6 +71,7 @@ class BackgroundTuning final : public Background {
     std::map<std::pair<const void*, Values>, Unsettled> unsettled;  ///< by handle
     const void* at_hand = nullptr;      ///< the handle whose problem the thread is busy with
     std::atomic<std::size_t> count{0};  ///< waiting
+    PendingChanges pending;             ///< loaded by the thread before anything is tuned
   };
   enum class Then { over, compile_more, measure_more, measure_later, wait };
 
@@ -88,10 +83,15 @@ class BackgroundTuning final : public Background {
   Then search(Job& job, const JobData& data, MeasuringTimes::Stretch& stretch,
               std::shared_ptr<ServedHandle>& handle);
   bool compile_ahead(Job& job);
+  /// Returns whether there was something to load. `handles`: as above.
+  bool load_pending(std::vector<std::shared_ptr<ServedHandle>>& handles) noexcept;
   Then failed(Job& job, std::shared_ptr<ServedHandle>& handle, bool may_pass,
               const std::string& why) noexcept;
   void device_lost(const std::string& why) noexcept;
   bool has_thread(std::string& why_not);
+  void settle(const std::vector<Proposal>& found, const std::vector<Unfound>& unfound,
+              const std::vector<PendingChange>& pending);
+  void stop_looking(const void* handle, const Values& problem);
   void give_up(const void* handle, const Values& problem) noexcept;
   void keep_in_use(const std::shared_ptr<ServedHandle>& handle, const Values& problem);
   bool publish(const std::shared_ptr<ServedHandle>& handle, detail::Launchable launchable,

@@ -45,7 +45,7 @@ json to_json(const Entry& entry) {
   return {{"kernel", change.kernel},       {"types", change.types},
           {"problem", change.problem},     {"definition", entry.place.definition},
           {"found", to_json(entry.found)}, {"in_use", to_json(entry.in_use)},
-          {"given_up", entry.given_up}};
+          {"given_up", entry.given_up},    {"agreed", entry.agreed}};
 }
 
 Entry entry_from(const json& j) {
@@ -58,28 +58,30 @@ Entry entry_from(const json& j) {
   entry.found = config_from(j.at("found"));
   entry.in_use = config_from(j.at("in_use"));
   j.at("given_up").get_to(entry.given_up);
+  j.at("agreed").get_to(entry.agreed);
   return entry;
 }
 
 Choices choose(std::span<const Entry> entries) {
   struct Votes {
-    std::map<Named, std::size_t> found, in_use;
+    std::map<Named, std::size_t> agreed, found, in_use;
     bool open = false;
   };
   std::map<KernelChange, Votes, decltype(&is_before)> places(&is_before);
   for (const Entry& entry : entries) {
     Votes& votes = places[entry.place];
-    if (entry.found) ++votes.found[*entry.found];
+    if (entry.found) ++(entry.agreed ? votes.agreed : votes.found)[*entry.found];
     if (entry.in_use) ++votes.in_use[*entry.in_use];
     votes.open = votes.open || (!entry.found && !entry.given_up);
   }
   Choices choices;
   for (const auto& [place, votes] : places) {
-    if (votes.found.empty() && votes.open) {
+    const auto& found = votes.agreed.empty() ? votes.found : votes.agreed;
+    if (found.empty() && votes.open) {
       choices.open.push_back(place);
       continue;
     }
-    Choice choice{place, elected(votes.found), elected(votes.in_use)};
+    Choice choice{place, elected(found), elected(votes.in_use)};
     (choice.found ? choices.found : choices.given_up).push_back(std::move(choice));
   }
   return choices;
@@ -93,11 +95,12 @@ Digest digest_of(const CommitReport& report) {
 }
 
 Digest digest_of(const CommitReport& report, std::span<const Choice> kept,
-                 std::span<const KernelChange> open) {
+                 std::span<const KernelChange> open, std::span<const KernelChange> pending) {
   detail::KeyBuilder key("commit of ranks", 1);
   key.add("report", report.digest);
   for (const Choice& choice : kept) key.add("kept", to_json(choice.place.change).dump());
   for (const KernelChange& place : open) key.add("open", to_json(place.change).dump());
+  for (const KernelChange& one : pending) key.add("pending", to_json(one.change).dump());
   return key.finish().digest;
 }
 

@@ -31,6 +31,7 @@ struct Entry {
   std::optional<Named> found{};
   std::optional<Named> in_use{};  ///< nothing: a launch is about to put it there
   bool given_up = false;          ///< nothing was found, and nothing is looked for any more
+  bool agreed = false;            ///< all ranks have agreed on `found` in a commit before
 };
 
 nlohmann::json to_json(const Entry& entry);
@@ -49,14 +50,15 @@ struct Choices {
   std::vector<KernelChange> open;       ///< without configs: a rank still looks for one
 };
 
-/// For each problem the config that most ranks have found, and of several the least. Nothing is
-/// chosen where none has found one and a rank still looks. The order of the entries does not
-/// matter.
+/// For each problem what was agreed on before, or else the config that most ranks have found, and
+/// of several the least. Nothing is chosen where none has found one and a rank still looks. The
+/// order of the entries does not matter.
 Choices choose(std::span<const Entry> entries);
 
 Digest digest_of(const CommitReport& report);
-/// Of all that a commit of ranks decides. `kept`: what stays as it is.
+/// Of all that a commit of ranks decides. `kept`: what stays as it is. `pending`: what a later
+/// commit publishes.
 Digest digest_of(const CommitReport& report, std::span<const Choice> kept,
-                 std::span<const KernelChange> open);
+                 std::span<const KernelChange> open, std::span<const KernelChange> pending);
 
 }  // namespace kiln::runtime

@@ -139,12 +139,28 @@ std::optional<std::vector<Proposal>> CommitLoader::load(
   return std::nullopt;
 }
 
+bool CommitLoader::is_at_hand(const Change& change,
+                              std::span<const std::shared_ptr<ServedHandle>> handles) const {
+  return std::ranges::all_of(handles, [&](const auto& handle) {
+    const auto values = values_of(change, handle->definition());
+    return !values || !handle->find(values->problem) ||
+           at_hand(*handle, values->problem, values->config);
+  });
+}
+
+const detail::Launchable* CommitLoader::at_hand(const ServedHandle& handle, const Values& problem,
+                                                const Values& config) const {
+  for (const auto& proposals : {found_, loaded_})
+    for (const Proposal& own : proposals)
+      if (own.place == &handle && own.launchable.problem == problem &&
+          own.launchable.config == config)
+        return &own.launchable;
+  return nullptr;
+}
+
 detail::Launchable CommitLoader::launchable(ServedHandle& handle, const Values& problem,
                                             const Values& config) {
-  for (const Proposal& own : found_)
-    if (own.place == &handle && own.launchable.problem == problem &&
-        own.launchable.config == config)
-      return own.launchable;
+  if (const detail::Launchable* const own = at_hand(handle, problem, config)) return *own;
   Problems::Loaded made = handle.load_config(problem, config, nullptr);
   if (const auto* missing = std::get_if<Missing>(&made)) throw MissingError(*missing);
   return std::get<detail::Launchable>(std::move(made));

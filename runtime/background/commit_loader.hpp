@@ -8,8 +8,8 @@
 
 #include "kiln/background.hpp"
 #include "kiln/communicator.hpp"
-#include "runtime/background/background_tuning.hpp"
 #include "runtime/background/ballot.hpp"
+#include "runtime/background/proposal.hpp"
 #include "runtime/serve/engine.hpp"
 
 namespace kiln::runtime {
@@ -32,19 +32,25 @@ std::optional<ChangeValues> values_of(const CommitReport::Change& change,
 
 class CommitLoader {
  public:
-  /// `found`, here, must outlive this.
-  CommitLoader(detail::Engine& engine, const std::vector<Proposal>& found)
-      : engine_(engine), found_(found) {}
+  /// `found`, here, and `loaded`, of pending changes, must outlive this.
+  CommitLoader(detail::Engine& engine, std::span<const Proposal> found,
+               std::span<const Proposal> loaded = {})
+      : engine_(engine), found_(found), loaded_(loaded) {}
 
   /// What was found here.
   std::vector<Entry> entries() const;
   /// With nothing found.
   Entry entry_of(const ServedHandle& handle, const Values& problem) const;
   KernelChange kernel_change_of(const Proposal& found, const ServedHandle& handle) const;
+  /// Without a config.
+  KernelChange place(const ServedHandle& handle, const Values& problem) const;
 
   /// Compiles what is chosen on as many threads as builds may use, and begins nothing after the
   /// deadline. Failures show when it is loaded.
   void build(std::span<const KernelChange> chosen, Deadline deadline);
+  /// Whether load() would find all that it needs loaded, or fail without loading anything.
+  bool is_at_hand(const CommitReport::Change& change,
+                  std::span<const std::shared_ptr<ServedHandle>> handles) const;
   /// Loads the config on every handle that has launched the problem; with `provisional`, only where
   /// a provisional launchable is in use. Returns nothing if any handle cannot load it.
   std::optional<std::vector<Proposal>> load(const CommitReport::Change& change,
@@ -52,11 +58,12 @@ class CommitLoader {
                                             bool provisional);
 
  private:
-  KernelChange place(const ServedHandle& handle, const Values& problem) const;
+  const detail::Launchable* at_hand(const ServedHandle& handle, const Values& problem,
+                                    const Values& config) const;
   detail::Launchable launchable(ServedHandle& handle, const Values& problem, const Values& config);
 
   detail::Engine& engine_;
-  const std::vector<Proposal>& found_;
+  const std::span<const Proposal> found_, loaded_;
 };
 
 }  // namespace kiln::runtime

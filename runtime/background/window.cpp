@@ -93,7 +93,9 @@ TuningWindow Runtime::window(const WindowOptions& options) const {
   return TuningWindow(background_of(*engine_).open_window(options.max_seconds));
 }
 
-CommitReport Runtime::commit() const { return background_of(*engine_).commit(); }
+CommitReport Runtime::commit(const CommitOptions& options) const {
+  return background_of(*engine_).commit(options);
+}
 
 bool Runtime::settled() const {
   if (const runtime::Background* const background = engine_->background()) {

@@ -43,7 +43,7 @@ class Background {
   /// How often anything was published.
   virtual std::uint64_t generation() const noexcept = 0;
   /// As Runtime::commit.
-  virtual CommitReport commit() = 0;
+  virtual CommitReport commit(const CommitOptions& options) = 0;
 };
 
 }  // namespace kiln::runtime

@@ -26,6 +26,14 @@ struct AsyncCopies {
                    "r"(bytes), "n"(kBytes)
                    : "memory");
   }
+  /// Copies the first `bytes` of 16, and writes zeros behind them.
+  __device__ void copy_some(void* shared, const void* global, int bytes) {
+    static_assert(kBytes == 16);
+    const auto address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(global),
+                 "r"(bytes)
+                 : "memory");
+  }
   /// Ends a group.
   __device__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
   /// Waits until at most `kPending` groups are in flight.
@@ -46,6 +54,10 @@ struct AsyncCopies {
     else
       __builtin_memset(shared, 0, kBytes);
   }
+  __device__ void copy_some(void* shared, const void* global, int bytes) {
+    __builtin_memset(shared, 0, kBytes);
+    __builtin_memcpy(shared, global, static_cast<unsigned long>(bytes));
+  }
   __device__ void commit() {}
   template <int kPending>
   __device__ void wait() {}
@@ -59,7 +71,7 @@ struct AsyncCopies {
   struct Copy {
     void* shared;
     const void* global;
-    bool valid;
+    int bytes;
   };
   Copy copies[kGroups + 1][kCopies];
   int counts[kGroups + 1];
@@ -67,7 +79,10 @@ struct AsyncCopies {
 
   __device__ AsyncCopies() { counts[0] = 0; }
   __device__ void copy(void* shared, const void* global, bool valid) {
-    copies[open][counts[open]++] = {shared, global, valid};
+    copy_some(shared, global, valid ? kBytes : 0);
+  }
+  __device__ void copy_some(void* shared, const void* global, int bytes) {
+    copies[open][counts[open]++] = {shared, global, bytes};
   }
   __device__ void commit() {
     open = (open + 1) % (kGroups + 1);
@@ -78,10 +93,8 @@ struct AsyncCopies {
     while ((open - oldest + kGroups + 1) % (kGroups + 1) > kPending) {
       for (int i = 0; i < counts[oldest]; ++i) {
         const Copy& c = copies[oldest][i];
-        if (c.valid)
-          __builtin_memcpy(c.shared, c.global, kBytes);
-        else
-          __builtin_memset(c.shared, 0, kBytes);
+        __builtin_memset(c.shared, 0, kBytes);
+        __builtin_memcpy(c.shared, c.global, static_cast<unsigned long>(c.bytes));
       }
       oldest = (oldest + 1) % (kGroups + 1);
     }

@@ -1,6 +1,7 @@
 // Host half of gemm.hpp: launch, maps, workload.
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
@@ -153,7 +154,11 @@ Kernel<Gemm, Problem, void()> gemm_rules() {
       .space = gemm_space<T, op, Problem>(),
       .configs =
           [](const Problem& p, const DeviceLimits& d) {
-            return gemm_configs(op, gemm_shape<op>(p).general(), kOperandBytes, kOperands, d);
+            const auto shape = gemm_shape<op>(p).general();
+            auto configs = gemm_configs(op, shape, kOperandBytes, kOperands, d);
+            if (op == GemmTranspose::nt && kOperandBytes == 2)
+              std::ranges::copy(gemm_shift_configs(shape, d), std::back_inserter(configs));
+            return configs;
           },
       .launch = [](const Gemm& c, const Problem& p,
                    const DeviceLimits& d) { return gemm_launch<T>(c, op, gemm_shape<op>(p), d); },
@@ -177,7 +182,8 @@ Kernel<Gemm, Problem, void()> gemm_rules() {
           [](const Gemm& c, const Problem& p, const DeviceLimits& d) {
             const auto shape = gemm_shape<op>(p).general();
             return gemm_cost(c, unbatched(c, shape), traffic_of<T, op>(p), kOperandBytes, kOperands,
-                             registers(c, kOperands), d);
+                             registers(c, kOperands), d, 1,
+                             op == GemmTranspose::nt && kOperandBytes == 2 && shape.has_odd_rows());
           },
       .untuned_by_cost =
           [](const DeviceLimits& d) { return kOperandBytes <= 2 && d.compute_capability == 90; },

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "gemm.hpp"
+#include "gemm_shift.cuh"
 #include "gemm_slices.cuh"
 #include "gemm_small_m.cuh"
 #include "kiln/workspace.cuh"
@@ -20,6 +21,28 @@ using GemmArgument = hopper::Argument<kMap, T*>;
 template <bool kMap, class T>
 using GemmArgument = T*;
 #endif
+
+/// The plain bodies: the tile of C, and the batch, that are this block's.
+template <Gemm c, GemmTranspose op, class T, class Out, bool batched, class Epilogue>
+__device__ __forceinline__ void gemm_by_slices(Out* out, const GemmOperand<T>* a,
+                                               const GemmOperand<T>* b,
+                                               const GemmShape<batched>& shape,
+                                               const Epilogue& epilogue) {
+  unsigned block = blockIdx.x;
+  int batch = 0;
+  if constexpr (batched) {
+    const unsigned tiles = c.tiles_m(shape.m) * c.tiles_n(shape.n);
+    batch = static_cast<int>(block / tiles);
+    block %= tiles;
+  }
+  const BlockTile tile = block_tile<c>(block, shape.m, shape.n);
+  const long long row = static_cast<long long>(tile.m) * c.block_m,
+                  column = static_cast<long long>(tile.n) * c.block_n;
+  if constexpr (c.body == GemmBody::shift)
+    gemm_tile_by_shifts<c>(out, a, b, shape, epilogue, batch, row, column);
+  else
+    gemm_tile_by_slices<c, op, T>(out, a, b, shape, epilogue, batch, row, column);
+}
 
 template <Gemm c, GemmTranspose op, class T, class Out, class In, bool batched, class Epilogue>
 __device__ __forceinline__ void gemm_body(const Out& out, const In& a, const In& b,

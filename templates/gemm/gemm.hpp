@@ -13,7 +13,7 @@
 //
 // m, n and k need not be multiples of anything. The plain bodies move `vector` elements per access
 // of an operand that is aligned to that many bytes, with rows and leading dimensions of multiples
-// of that; else element by element. On sm_90, where leading dimensions and strides are multiples of
+// of that; else element by element, but for shift. On sm_90, where leading dimensions and strides are multiples of
 // 8, a config with tensor maps may be chosen, and a launch with a pointer that is not aligned to 16
 // bytes is then a UserError.
 //
@@ -24,6 +24,9 @@
 //   later.
 //   wgmma four warps compute tile_m x tile_n elements with Hopper's tensor cores (wgmma), which
 //   read shared memory themselves while the warps do other work. 2-byte T, sm_90a alone, op nt.
+//   shift as mma, but slices are copied as they lie, by accesses of 16 bytes, and shifted into place
+//   (gemm_shift.cuh): for a k, leading dimensions or strides that are no multiples of 8. 2-byte T,
+//   sm_80 or later, op nt.
 //   tma, pingpong  see gemm_tma.hpp: a warp copies by tensor maps, groups of four warps multiply by
 //   wgmma and have tile_m x block_n elements each; as many stages as fit. 2-byte T or Fp8, sm_90a,
 //   leading dimensions and strides of A and B multiples of 16 bytes, without a split of k also n
@@ -47,7 +50,7 @@
 
 namespace kiln::templates {
 
-enum class GemmBody { simt, mma, wgmma, tma, pingpong, stream };
+enum class GemmBody { simt, mma, wgmma, tma, pingpong, stream, shift };
 
 /// Blocks of tma and pingpong that run together: pairs that share columns (two_m) or rows (two_n)
 /// of a tile's operands, or blocks that share the k of one tile.
@@ -73,8 +76,10 @@ struct Gemm {
 
   /// The body that walks slices in gemm.cuh itself.
   constexpr bool plain() const {
-    return body == GemmBody::simt || body == GemmBody::mma || body == GemmBody::wgmma;
+    return body == GemmBody::simt || by_warp() || body == GemmBody::wgmma;
   }
+  /// A unit is a warp.
+  constexpr bool by_warp() const { return body == GemmBody::mma || body == GemmBody::shift; }
   constexpr bool uses_tma() const { return body == GemmBody::tma || body == GemmBody::pingpong; }
   constexpr int split_k() const {
     return cluster == GemmCluster::split_2   ? 2
@@ -119,9 +124,7 @@ struct Gemm {
 
   constexpr int units_m() const { return block_m / tile_m; }  // along m
   constexpr int units_n() const { return block_n / tile_n; }
-  constexpr int unit_threads() const {
-    return body == GemmBody::simt ? 1 : body == GemmBody::mma ? 32 : 128;
-  }
+  constexpr int unit_threads() const { return body == GemmBody::simt ? 1 : by_warp() ? 32 : 128; }
   constexpr int threads() const {
     return uses_tma()                 ? tma().threads()
            : body == GemmBody::stream ? small_m().threads()
@@ -147,7 +150,8 @@ struct Gemm {
     if (operands == GemmOperands::fp8_scaled && 128 % block_k != 0) return false;
     return !programmatic && block_m % tile_m == 0 && block_n % tile_n == 0 &&
            block_k % vector == 0 &&
-           (body != GemmBody::mma || (tile_m % 16 == 0 && tile_n % 16 == 0 && block_k % 16 == 0)) &&
+           (!by_warp() || (tile_m % 16 == 0 && tile_n % 16 == 0 && block_k % 16 == 0)) &&
+           (body != GemmBody::shift || (stages > 1 && vector == 8 && threads() % block_k == 0)) &&
            (body != GemmBody::wgmma || (tile_m % 64 == 0 && block_k == 64 && vector == 8 &&
                                         (tile_n == 64 || tile_n == 128 || tile_n == 256)));
   }
@@ -183,7 +187,9 @@ struct Gemm {
                                   GemmOperands operands) const {
     if (uses_tma()) return tma(operands).shared_bytes();
     if (body == GemmBody::stream) return small_m().shared_bytes();
-    return static_cast<unsigned>(stages * stage_elements(op)) * element_bytes;
+    // Copies of a row to be shifted have one access more than its slice, as padded rows do.
+    const int buffers = body == GemmBody::shift ? stages + 1 : stages;
+    return static_cast<unsigned>(buffers * stage_elements(op)) * element_bytes;
   }
 
   constexpr unsigned tiles_m(int m) const {

@@ -236,4 +236,42 @@ std::vector<Gemm> gemm_configs(GemmTranspose op, const GemmShape<true>& p,
   return configs;
 }
 
+std::vector<Gemm> gemm_shift_configs(const GemmShape<true>& p, const DeviceLimits& d) {
+  std::vector<Gemm> configs;
+  if (!p.has_odd_rows() || d.on_host() || d.compute_capability < 80) return configs;
+  struct Block {
+    int m, n, tile_m, tile_n;
+  };
+  for (const Block& b : {Block{16, 32, 16, 16},
+                         {16, 64, 16, 16},
+                         {16, 128, 16, 32},
+                         {32, 32, 16, 16},
+                         {32, 64, 16, 32},
+                         {64, 32, 32, 16},
+                         {64, 64, 32, 32},
+                         {64, 128, 32, 32},
+                         {64, 128, 64, 32},
+                         {128, 64, 32, 32},
+                         {128, 64, 64, 32},
+                         {128, 128, 32, 64},
+                         {128, 128, 64, 32},
+                         {128, 256, 64, 64},
+                         {256, 128, 64, 64}})
+    for (const int block_k : {32, 64, 128})
+      for (const int stages : {2, 3, 4, 5})
+        for (const int group_m : {4, 8, 16}) {
+          Gemm c{.body = GemmBody::shift,
+                 .block_m = b.m,
+                 .block_n = b.n,
+                 .block_k = block_k,
+                 .stages = stages,
+                 .tile_m = b.tile_m,
+                 .tile_n = b.tile_n,
+                 .vector = 8,
+                 .group_m = group_m};
+          configs.push_back(c);
+        }
+  return configs;
+}
+
 }  // namespace kiln::templates

@@ -11,6 +11,9 @@ namespace kiln::templates {
 
 namespace {
 
+/// Of a thread, for each element that it copies and shifts: 50 for 8 of them.
+constexpr double kShiftInstructions = 6;
+
 /// What a block does, tails of the problem padded to whole tiles.
 struct BlockWork {
   double slices;    // of k
@@ -40,10 +43,11 @@ double on_host(const Gemm& c, const GemmProblem& p, double element_bytes, const 
 
 /// Clocks of a multiprocessor: a block keeps its tensor cores (or FMA units), its shared memory and
 /// its port to the L2 cache busy; blocks that share it overlap, up to the busiest of the three, and
-/// alone a block waits for memory at every slice that its stages do not cover.
+/// alone a block waits for memory at every slice that its stages do not cover. With `odd_rows` all
+/// bodies but shift wait at every element that a thread copies.
 double on_gpu(const Gemm& c, const GemmProblem& p, double element_bytes, int registers,
-              const DeviceLimits& d) {
-  const bool mma = c.body == GemmBody::mma, wgmma = c.body == GemmBody::wgmma;
+              const DeviceLimits& d, bool odd_rows) {
+  const bool mma = c.by_warp(), wgmma = c.body == GemmBody::wgmma;
   const BlockWork w = work(c, p);
   const double warps = std::ceil(c.threads() / 32.0);
   // Multiply-adds per clock: half of the large chips' in those of 8.6 to 8.9 and 12.x.
@@ -59,13 +63,20 @@ double on_gpu(const Gemm& c, const GemmProblem& p, double element_bytes, int reg
   const double lanes_n = mma || wgmma ? 1 : std::min(32, c.units_n());
   const double lanes_m = mma || wgmma ? 1 : 32 / lanes_n;
   const double rows = wgmma ? 64 : lanes_m * c.tile_m, columns = lanes_n * c.tile_n;
-  const double shared = w.products * (rows + columns) / (rows * columns) * element_bytes / 128;
+  double shared = w.products * (rows + columns) / (rows * columns) * element_bytes / 128;
   const double l2 = w.copied * element_bytes / 48;
 
   constexpr double kLatency = 800, kStart = 2000;
-  const double waiting = w.slices * (60 + kLatency / c.stages);
-  const double busy = std::max({arithmetic, shared, l2});
-  const double alone = kStart + std::max(busy, arithmetic + waiting);
+  double waiting = w.slices * (60 + kLatency / c.stages), issued = 0;
+  if (c.body == GemmBody::shift) {  // reads each element twice, and writes it once more
+    shared += w.copied * element_bytes * 3 / 128;
+    issued = w.copied * kShiftInstructions / 128;
+    waiting += w.slices * 150;
+  } else if (odd_rows) {
+    waiting = w.slices * 60 + w.copied / c.threads() * kLatency;
+  }
+  const double busy = std::max({arithmetic, shared, l2, issued});
+  const double alone = kStart + std::max(busy, arithmetic + issued + waiting);
 
   const Occupancy o =
       occupancy(d, {.threads = c.threads(),
@@ -84,11 +95,12 @@ double on_gpu(const Gemm& c, const GemmProblem& p, double element_bytes, int reg
 }  // namespace
 
 double gemm_cost(const Gemm& c, const GemmProblem& p, double traffic, std::size_t element_bytes,
-                 GemmOperands operands, int registers, const DeviceLimits& d, double stored) {
+                 GemmOperands operands, int registers, const DeviceLimits& d, double stored,
+                 bool odd_rows) {
   if (c.uses_tma()) return gemm_tma_cost(c.tma(operands), p, traffic, d, stored);
   if (c.body == GemmBody::stream) return gemm_small_m_cost(c.small_m(), p, traffic, d);
   const auto bytes = static_cast<double>(element_bytes);
-  return d.on_host() ? on_host(c, p, bytes, d) : on_gpu(c, p, bytes, registers, d);
+  return d.on_host() ? on_host(c, p, bytes, d) : on_gpu(c, p, bytes, registers, d, odd_rows);
 }
 
 }  // namespace kiln::templates

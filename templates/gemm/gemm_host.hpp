@@ -127,6 +127,7 @@ inline std::string order_of_sums(const Gemm& c) {
     case GemmBody::simt:
       return "one by one, in lanes of" + number(c.vector);
     case GemmBody::mma:
+    case GemmBody::shift:
       return "mma, 16 at a time";
     case GemmBody::stream:
       return "mma, shared by warps" + number(c.small_m().warps) + number(c.stages);

@@ -354,6 +354,9 @@ template <Gemm c, class T, class LayoutA, class LayoutB>
 struct Body<GemmBody::mma, c, T, LayoutA, LayoutB>
     : SimtBody<shared_by_lanes(c), T, LayoutA::kStride, LayoutB::kStride> {};
 #endif
+template <Gemm c, class T, class LayoutA, class LayoutB>
+struct Body<GemmBody::shift, c, T, LayoutA, LayoutB> : Body<GemmBody::mma, c, T, LayoutA, LayoutB> {
+};
 #ifndef KILN_HOST_TARGET
 template <Gemm c, class T, class LayoutA, class LayoutB>
 struct Body<GemmBody::wgmma, c, T, LayoutA, LayoutB> : WgmmaBody<c, T> {};
@@ -458,25 +461,6 @@ __device__ __forceinline__ void gemm_tile_by_slices(Out* out, const GemmOperand<
     body.store_blocks(out, output_of(shape, epilogue, batch), row, column, shared_memory);
   else
     body.store(out, output_of(shape, ready(epilogue), batch), row, column);
-}
-
-/// The same for the tile of C, and the batch, that are this block's.
-template <Gemm c, GemmTranspose op, class T, class Out, bool batched, class Epilogue>
-__device__ __forceinline__ void gemm_by_slices(Out* out, const GemmOperand<T>* a,
-                                               const GemmOperand<T>* b,
-                                               const GemmShape<batched>& shape,
-                                               const Epilogue& epilogue) {
-  unsigned block = blockIdx.x;
-  int batch = 0;
-  if constexpr (batched) {
-    const unsigned tiles = c.tiles_m(shape.m) * c.tiles_n(shape.n);
-    batch = static_cast<int>(block / tiles);
-    block %= tiles;
-  }
-  const BlockTile tile = block_tile<c>(block, shape.m, shape.n);
-  gemm_tile_by_slices<c, op, T>(out, a, b, shape, epilogue, batch,
-                                static_cast<long long>(tile.m) * c.block_m,
-                                static_cast<long long>(tile.n) * c.block_n);
 }
 
 }  // namespace kiln::templates

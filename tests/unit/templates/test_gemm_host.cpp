@@ -7,7 +7,7 @@ using template_test::HostInstance;
 
 namespace {
 
-constexpr GemmBody kMma = GemmBody::mma, kSimt = GemmBody::simt;
+constexpr GemmBody kMma = GemmBody::mma, kSimt = GemmBody::simt, kShift = GemmBody::shift;
 
 /// Counts wrong elements; on integers the right ones are exact.
 template <class T>
@@ -43,6 +43,8 @@ void check(const Gemm& config, const std::vector<std::string>& options = {}) {
                                                        {70, 35, 33},
                                                        {5, 130, 40},
                                                        {130, 31, 104},
+                                                       {33, 65, 67},
+                                                       {9, 40, 191},
                                                        {3, 4, 0}})
     for (std::size_t offset : {0, 1}) {
       INFO(kiln::codegen::describe_instance(gemm_kernel<T>().definition(), kiln::to_values(config))
@@ -76,6 +78,20 @@ TEMPLATE_TEST_CASE("gemm: the mma body is exact with emulated tensor cores", "[t
     check<TestType>({kMma, 32, 96, 48, 1, 32, 48, 8, 4}, options);
     check<TestType>({kMma, 128, 32, 16, 5, 64, 16, 8, 4}, options);
   }
+}
+
+TEMPLATE_TEST_CASE("gemm: the shift body is exact, whatever rows begin at", "[templates][host]",
+                   kiln::float16, kiln::bfloat16) {
+  if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
+  const std::vector<std::string> early{"-DKILN_EMULATE_MMA"},
+      late{"-DKILN_EMULATE_MMA", "-DKILN_LATE_COPIES"};
+  for (const auto& options : {early, late}) {
+    check<TestType>({kShift, 64, 64, 32, 3, 32, 32, 8, 2}, options);
+    check<TestType>({kShift, 16, 64, 64, 4, 16, 16, 8, 8}, options);
+    check<TestType>({kShift, 16, 32, 64, 2, 16, 16, 8, 8}, options);
+    check<TestType>({kShift, 128, 32, 64, 5, 32, 16, 8, 4}, options);
+  }
+  check<TestType>({kShift, 32, 64, 32, 2, 16, 32, 8, 8});
 }
 
 TEST_CASE("gemm: configs of the mma body run on the host as they are", "[templates][host]") {

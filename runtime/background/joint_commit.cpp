@@ -1,0 +1,340 @@
+#include "runtime/background/joint_commit.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <iterator>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "kiln/communicator.hpp"
+#include "kiln/detail/format.hpp"
+#include "kiln/detail/key_builder.hpp"
+#include "kiln/detail/tunable.hpp"
+#include "runtime/background/ballot.hpp"
+#include "runtime/background/commit_loader.hpp"
+#include "runtime/serve/engine.hpp"
+#include "runtime/support/random.hpp"
+
+namespace kiln::runtime {
+
+using detail::format;
+using nlohmann::json;
+using Change = CommitReport::Change;
+
+namespace {
+
+constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20;  ///< of one rank's proposals
+
+/// What the ranks agree on for a problem of a handle, whether it has launched that or not.
+struct JointConfig {
+  std::shared_ptr<ServedHandle> handle;
+  Values problem, config;
+  std::optional<Values> seen;  ///< agreed on before; a later decision of the program stays
+};
+
+std::vector<JointConfig> joint_configs(const Change& change,
+                                       std::span<const std::shared_ptr<ServedHandle>> handles) {
+  std::vector<JointConfig> joint;
+  for (const auto& handle : handles) {
+    if (auto values = values_of(change, handle->definition())) {
+      auto seen = handle->problems().agreed(values->problem);
+      joint.push_back(
+          {handle, std::move(values->problem), std::move(values->config), std::move(seen)});
+    }
+  }
+  return joint;
+}
+
+/// What keeps ranks from publishing a change: the greatest of any of them counts.
+enum class Lacks { nothing, time, means };
+
+/// What a rank has of a change that was chosen.
+struct Obtained {
+  PendingChange pending;
+  std::vector<JointConfig> joint{};
+  Lacks lacks = Lacks::means;
+};
+
+KernelChange without_config(KernelChange kernel_change) {
+  kernel_change.change.config.clear();
+  return kernel_change;
+}
+
+std::vector<Proposal> loaded_of(const std::vector<PendingChange>& pending) {
+  std::vector<Proposal> loaded;
+  for (const PendingChange& one : pending)
+    loaded.insert(loaded.end(), one.loaded.begin(), one.loaded.end());
+  return loaded;
+}
+
+/// A commit of several ranks.
+class Together {
+ public:
+  Together(detail::Engine& engine, CommitWork& work)
+      : engine_(engine),
+        work_(work),
+        loaded_before_(loaded_of(work.pending)),
+        loader_(engine, work.found, loaded_before_),
+        waits_(work.waits || !work.loads_behind),
+        ranks_(*engine.options().tuning.ranks),
+        turn_(ranks_.turn()),
+        options_(engine.options().tuning.together) {}
+
+  Committed run(const PublishOne& publish) try {
+    Committed committed;
+    CommitReport& report = committed.report;
+    const Choices choices = choose(exchange());
+    committed.settled = choices.open.empty();
+    std::vector<Obtained> all = obtain(choices.found);
+    compare(all);
+    std::vector<Proposal> published;
+    std::vector<JointConfig> agreed;
+    std::vector<Choice> kept = choices.given_up;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      Obtained& one = all[i];
+      if (one.lacks == Lacks::time) {
+        committed.pending.push_back(std::move(one.pending));
+      } else if (one.lacks == Lacks::means) {
+        ++report.dropped;
+        kept.push_back(choices.found[i]);
+      } else {
+        report.changes.push_back(one.pending.kernel_change.change);
+        std::ranges::move(one.pending.loaded, std::back_inserter(published));
+        std::ranges::move(one.joint, std::back_inserter(agreed));
+      }
+    }
+    report.pending = committed.pending.size();
+    committed.settled = committed.settled && committed.pending.empty();
+    // Where the problem is launched later, on another rank or after it has left, nothing is looked
+    // for anew.
+    for (const Choice& choice : kept) {
+      if (!choice.in_use) continue;
+      const KernelChange stays = with(choice, choice.in_use);
+      std::vector<JointConfig> its = joint_configs(stays.change, handles_of(engine_, stays));
+      if (may_agree(its)) std::ranges::move(its, std::back_inserter(agreed));
+    }
+    report.generation = work_.generation + (report.changes.empty() ? 0 : 1);
+    report.digest = digest_of(report);
+    std::vector<KernelChange> pending;
+    for (const PendingChange& one : committed.pending) pending.push_back(one.kernel_change);
+    confirm(digest_of(report, kept, choices.open, pending));
+    // This comes first: launches of a problem that is not held here use what was agreed.
+    for (const JointConfig& one : agreed)
+      one.handle->problems().agree_over(one.problem, one.seen, one.config);
+    for (Proposal& one : published) publish(one);
+    for (std::size_t i = 0; i < work_.unfound.size(); ++i) {
+      work_.unfound[i].pending = is_among(committed.pending, places_[i]);
+      work_.unfound[i].settled = !work_.unfound[i].pending &&
+                                 std::ranges::find(choices.open, places_[i]) == choices.open.end();
+    }
+    return committed;
+  } catch (const std::exception& error) {
+    leave(error.what());
+    throw;
+  } catch (...) {
+    leave("Runtime::commit failed");
+    throw;
+  }
+
+ private:
+  /// The other ranks must not wait for a rank that does not take part.
+  void leave(const char* why) noexcept {
+    if (!all_know_) ranks_.abort({RankFailure::Kind::aborted, {ranks_.rank()}, why});
+  }
+
+  Deadline step() const { return deadline_in(options_.step_seconds); }
+
+  void check(const Communicator::Failure& failure, const char* doing) {
+    if (!failure) return;
+    ranks_.abort(*failure);
+    all_know_ = true;
+    throw EnvironmentError(
+        format("Runtime::commit: {} the proposals of the ranks failed, so nothing "
+               "is published: {}",
+               doing, failure->describe()));
+  }
+
+  static KernelChange with(const Choice& choice, const std::optional<Named>& config) {
+    KernelChange chosen = choice.place;
+    chosen.change.config = *config;
+    return chosen;
+  }
+
+  std::vector<Obtained> obtain(const std::vector<Choice>& found) {
+    std::vector<KernelChange> chosen;
+    for (const Choice& choice : found) chosen.push_back(with(choice, choice.found));
+    const Deadline built = step();
+    if (waits_) loader_.build(chosen, built);
+    std::vector<Obtained> all;
+    for (const KernelChange& one : chosen) all.push_back(obtain(one, built));
+    return all;
+  }
+
+  Obtained obtain(const KernelChange& chosen, Deadline built) {
+    Obtained own{.pending = {chosen}};
+    const Handles handles = handles_of(engine_, chosen);
+    own.joint = joint_configs(chosen.change, handles);
+    // Where all kernels of this name differ from the one that it was found for, no rank uses it.
+    if (!may_agree(own.joint) ||
+        (handles.empty() && !handles_named(engine_, chosen.change).empty()))
+      return own;
+    const auto before = std::ranges::find(work_.pending, chosen, &PendingChange::kernel_change);
+    if (before != work_.pending.end() && before->state == PendingChange::State::failed) return own;
+    if (!waits_ && !loader_.is_at_hand(chosen.change, handles)) {
+      if (before != work_.pending.end()) own.pending.loaded = before->loaded;
+      own.lacks = Lacks::time;
+    } else if (std::chrono::steady_clock::now() < built) {
+      if (auto loaded = loader_.load(chosen.change, handles, false)) {
+        own.pending.loaded = *std::move(loaded);
+        own.pending.state = PendingChange::State::loaded;
+        own.lacks = Lacks::nothing;
+      }
+    }
+    return own;
+  }
+
+  /// What any rank lacks, all do.
+  void compare(std::vector<Obtained>& all) {
+    if (all.empty()) return;
+    std::vector<float> lacking;
+    for (const Obtained& one : all) lacking.push_back(static_cast<float>(one.lacks));
+    // Others may have had more to build than this rank.
+    check(ranks_.reduce(lacking, Reduction::max, deadline_in(2 * options_.step_seconds)),
+          "comparing");
+    for (std::size_t i = 0; i < all.size(); ++i)
+      all[i].lacks = static_cast<Lacks>(static_cast<int>(lacking[i]));
+  }
+
+  static bool may_agree(std::span<const JointConfig> joint) {
+    return std::ranges::all_of(joint, [](const JointConfig& one) {
+      return one.handle->problems().may_agree(one.problem);
+    });
+  }
+
+  /// What is unsettled on any of the ranks.
+  std::vector<Entry> exchange() {
+    json own = json::array();
+    for (const Entry& entry : loader_.entries()) own.push_back(to_json(entry));
+    for (const Unfound& one : work_.unfound) {
+      places_.emplace_back();
+      const auto handle = one.handle.lock();
+      if (!handle) continue;
+      Entry entry = loader_.entry_of(*handle, one.problem);
+      entry.given_up = one.given_up;
+      own.push_back(to_json(entry));
+      places_.back() = std::move(entry.place);
+    }
+    for (const PendingChange& one : work_.pending)
+      own.push_back(to_json(Entry{.place = without_config(one.kernel_change),
+                                  .found = one.kernel_change.change.config,
+                                  .agreed = true}));
+    const std::string text = own.dump();
+    if (text.size() > kMostBytes)
+      throw InternalError("the proposals of a commit are larger than a rank may send");
+    const auto count = static_cast<std::size_t>(ranks_.size());
+    const Opening opening{
+        .size = text.size(), .nonce = unpredictable_bits(), .waits = work_.waits ? 1U : 0U};
+    openings_.resize(count);
+    check(ranks_.gather(std::as_bytes(std::span(&opening, 1)),
+                        std::as_writable_bytes(std::span(openings_)),
+                        deadline_in(options_.first_seconds)),
+          "exchanging");
+    std::uint64_t largest = 0;
+    for (const Opening& one : openings_) {
+      if (one.magic != Opening::kMagic || one.size > kMostBytes)
+        throw EnvironmentError(
+            "Runtime::commit: another rank is not in a commit, or runs another version of Kiln");
+      largest = std::max(largest, one.size);
+      waits_ = waits_ || one.waits != 0;
+    }
+    std::vector<std::byte> mine(largest), all(count * largest);
+    std::memcpy(mine.data(), text.data(), text.size());
+    check(ranks_.gather(mine, all, step()), "exchanging");
+    std::vector<Entry> entries;
+    for (std::size_t rank = 0; rank < count; ++rank) {
+      const auto* const begin = reinterpret_cast<const char*>(all.data() + rank * largest);
+      for (const json& one : json::parse(begin, begin + openings_[rank].size))
+        entries.push_back(entry_from(one));
+    }
+    return entries;
+  }
+
+  /// No two commits settle the same one: answers may outlive a job.
+  Digest question(const Digest& digest) const {
+    detail::KeyBuilder key("commit's question", 1);
+    key.add("digest", digest);
+    for (const Opening& one : openings_) key.add("nonce", static_cast<std::int64_t>(one.nonce));
+    return key.finish().digest;
+  }
+
+  /// All ranks publish, or none.
+  void confirm(const Digest& digest) {
+    const auto count = static_cast<std::size_t>(ranks_.size());
+    std::vector<std::byte> all(count * sizeof(Digest));
+    const auto mine = std::as_bytes(std::span(&digest, 1));
+    const Communicator::Failure failure = ranks_.gather(mine, all, step());
+    const auto other = [&](std::size_t rank) {
+      return std::memcmp(all.data() + rank * sizeof(Digest), mine.data(), sizeof(Digest)) != 0;
+    };
+    bool confirmed = !failure;
+    for (std::size_t rank = 0; !failure && rank < count; ++rank)
+      confirmed = confirmed && !other(rank);
+    if (ranks_.settles()) {
+      const auto answer = ranks_.settle(question(digest), confirmed, step());
+      if (answer && *answer) return;
+      check(failure, "confirming");
+      // It cannot be known what the others read, or one of them has failed.
+      if (confirmed)
+        check(RankFailure{RankFailure::Kind::aborted,
+                          {},
+                          answer ? "a rank failed in the last exchange"
+                                 : "the folder where the ranks settle their answer cannot be "
+                                   "reached"},
+              "confirming");
+    } else if (confirmed) {
+      return;
+    }
+    check(failure, "confirming");
+    all_know_ = true;
+    throw EnvironmentError(
+        "Runtime::commit: the ranks came to different results, so nothing is published; do all of "
+        "them commit at the same step, with the same kernels?");
+  }
+
+  detail::Engine& engine_;
+  CommitWork& work_;
+  const std::vector<Proposal> loaded_before_;
+  CommitLoader loader_;
+  bool waits_;                        ///< what the commit publishes is loaded here
+  std::vector<KernelChange> places_;  ///< of what was not found
+  Communicator& ranks_;
+  const std::unique_lock<std::recursive_mutex> turn_;
+  const RankOptions& options_;
+  /// The first message of each rank: the size of its proposals, and a random number.
+  struct Opening {
+    static constexpr std::uint64_t kMagic = 0x346d6d636e6c696b;  // "kilncmm4"
+    std::uint64_t magic = kMagic, size = 0, nonce = 0, waits = 0;
+  };
+  std::vector<Opening> openings_;  ///< of all ranks
+  bool all_know_ = false;          ///< that this commit fails
+};
+
+}  // namespace
+
+bool is_among(const std::vector<PendingChange>& pending, const KernelChange& place) {
+  return std::ranges::any_of(pending, [&](const PendingChange& one) {
+    return without_config(one.kernel_change) == place;
+  });
+}
+
+Committed commit_with_ranks(detail::Engine& engine, CommitWork work, const PublishOne& publish) {
+  return Together(engine, work).run(publish);
+}
+
+}  // namespace kiln::runtime
