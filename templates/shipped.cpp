@@ -15,7 +15,7 @@ namespace {
 using epilogue::Nothing;
 using templates::GatedWeights, templates::HostActivation;
 using templates::GemmTranspose, templates::GemmProblem, templates::GemmStridedProblem,
-    templates::GroupedProblem, templates::MaskedProblem;
+    templates::GroupedProblem, templates::MaskedProblem, templates::PaddedProblem;
 using templates::gemm_detail::TypedGemm, templates::gemm_detail::TypedGroupedGemm;
 
 using BlockFp8 = templates::Fp8<bfloat16, templates::Fp8Sums::scaled>;
@@ -116,12 +116,20 @@ void add_grouped_gemms(Registry& registry) {
       family("gemm_grouped", "C[i][n] = sum_k A[i][k] * B[g][n][k] of each group g's rows i",
              [](auto t) { return TypedGroupedGemm<decltype(t), GroupedProblem, Nothing>{}; }));
   registry.add(
+      family("gemm_padded",
+             "gemm_grouped, where the first row of each group is a multiple of row_alignment",
+             [](auto t) { return TypedGroupedGemm<decltype(t), PaddedProblem, Nothing>{}; }));
+  registry.add(
       family("gemm_masked", "C[g][i][n] = sum_k A[g][i][k] * B[g][n][k], i < counts[g]",
              [](auto t) { return TypedGroupedGemm<decltype(t), MaskedProblem, Nothing>{}; }));
   registry.add(fp8("gemm_grouped_fp8_block",
                    "gemm_grouped of e4m3, sums of each 128 k times scales_a[k / 128][i] * "
                    "scales_b[g][n / 128][k / 128]",
                    TypedGroupedGemm<BlockFp8, GroupedProblem, BlockScaled>::definition));
+  registry.add(fp8("gemm_padded_fp8_block",
+                   "gemm_grouped_fp8_block, where the first row of each group is a multiple of "
+                   "row_alignment",
+                   TypedGroupedGemm<BlockFp8, PaddedProblem, BlockScaled>::definition));
   registry.add(fp8("gemm_masked_fp8_block",
                    "gemm_masked of e4m3, sums of each 128 k times scales_a[g][k / 128][i] * "
                    "scales_b[g][n / 128][k / 128]",

@@ -102,6 +102,7 @@ inline kiln::Values small_problem(const kiln::KernelDefinition& kernel) {
                                                           {"n", 144},
                                                           {"k", 256},
                                                           {"groups", 3},
+                                                          {"row_alignment", 16},
                                                           {"expected", 20},
                                                           {"tokens", 21},
                                                           {"q_heads", 4},

@@ -85,6 +85,9 @@ with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "problems.json"
         file.write_text(json.dumps([{**good, **change}]))
         expect(USER, words, "tune", "--problems", str(file), "--device", "host")
+    groups = {"m": 64, "n": 8, "k": 8, "groups": 2, "row_alignment": 0}
+    file.write_text(json.dumps([{"kernel": "gemm_padded", "types": "f32", "problem": groups}]))
+    expect(USER, ["row_alignment is 0"], "tune", "--problems", str(file), "--device", "host")
     file.write_text("[7")
     expect(USER, ["line 1", "--problems"], "tune", "--problems", str(file), "--device", "host")
     file.write_text("[7]")

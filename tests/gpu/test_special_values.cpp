@@ -53,6 +53,7 @@ TEST_CASE("NaNs, infinities and zeros by each body of the GEMMs", "[gpu][templat
                                                         {"gemm", "f16"},
                                                         {"gemm_nn", "bf16"},
                                                         {"gemm_grouped", "bf16"},
+                                                        {"gemm_padded", "bf16"},
                                                         {"gemm_masked", "bf16"},
                                                         {"gemm_gated_silu", "bf16"},
                                                         {"gemm_fp8", ""},

@@ -38,7 +38,7 @@ def main():
     gemms = {"gemm" + strided + op for strided in ("", "_strided") for op in ("", "_nn", "_tn", "_tt")}
     gemms |= {"gemm_fp8" + scales + sums for scales in ("", "_rows") for sums in ("", "_fast")}
     gemms |= {"gemm_fp8_block"}
-    gemms |= {"gemm_grouped", "gemm_masked", "gemm_grouped_fp8_block", "gemm_masked_fp8_block", "interleave_gate_up"}
+    gemms |= {"gemm_" + rows + scales for rows in ("grouped", "padded", "masked") for scales in ("", "_fp8_block")} | {"interleave_gate_up"}
     gemms |= {"gemm_gated_" + act + rows for act in ("silu", "gelu", "gelu_tanh", "relu") for rows in ("", "_interleaved")}
     gemms |= {"gemm_gated_" + act + "_fp8_" + scales + rows for act in ("silu", "gelu", "gelu_tanh", "relu") for scales in ("tensor", "blocks")
               for rows in ("", "_interleaved")}
@@ -54,8 +54,8 @@ def main():
     tune = ("tune", "rmsnorm", "--problem", "rows=8,hidden=256", "--device", "host", "--json")
     first = json.loads(kiln(*tune))
     assert not first["from_store"] and first["complete"] and first["compiled"] > 0
-    statuses = [c["status"] for c in first["candidates"]]
-    assert statuses.count("measured") > 0
+    statuses = lambda told: {c["status"] for c in told["candidates"]}
+    assert "measured" in statuses(first)
     space = first["space"]
     assert space["exact"] and 0 < space["allowed"] < space["combinations"], space
     assert sum(r["count"] for r in space["rejected"]) == space["combinations"] - space["allowed"], space
@@ -122,6 +122,14 @@ def main():
     again = json.loads(kiln(*tune, "--retune"))
     assert again["compiled"] == 1, again["compiled"]
     assert json.loads(kiln("cache", "verify", "--json"))["damaged"] == []
+
+    # Groups of rows with padding, by a file of problems.
+    problems = pathlib.Path(os.environ["KILN_CACHE_DIR"]).parent / "problems.json"
+    groups = {"m": 64, "n": 40, "k": 128, "groups": 3, "row_alignment": 16}
+    problems.write_text(json.dumps([{"kernel": "gemm_padded" + scales, "types": "bf16", "problem": groups} for scales in ("", "_fp8_block")]))
+    for tuned in json.loads(kiln("tune", "--problems", str(problems), "--device", "host", "--max-seconds", "4", "--json"))["results"]:
+        assert tuned["problem"] == tuned["asked"] == groups, tuned
+        assert "measured" in statuses(tuned) and "wrong_result" not in statuses(tuned), tuned
 
     # What a tuning found can be searched again, and its time accounted for.
     folder = pathlib.Path(os.environ["KILN_CACHE_DIR"]).parent

@@ -10,6 +10,7 @@
 #include "hopper_test.hpp"
 #include "kiln/types.hpp"
 #include "kiln/workspace.cuh"
+#include "templates/gemm/grouped/gemm_grouped.hpp"
 #include "templates/gemm/shared/gemm_problem.hpp"
 #include "templates/gemm/tma/gemm_tma.hpp"
 
@@ -18,6 +19,7 @@ namespace host_test {
 using kiln::templates::GemmSchedule;
 using kiln::templates::GemmTma;
 using kiln::templates::GemmTranspose;
+using kiln::templates::GroupLayout;
 
 /// The text with which kernels are instantiated.
 inline std::string text_of(const GemmTma& c) {
@@ -58,15 +60,24 @@ inline std::vector<kiln::float8_e4m3> quarters(std::size_t count, unsigned seed)
 }
 
 /// The group of each row of a grouped GEMM, -1 for those of none. `sizes`: counts of groups that
-/// have room for m rows each, if `masked`, else ends.
-inline std::vector<int> groups_of_rows(const std::vector<int>& sizes, int m, bool masked) {
+/// have room for m rows each, if masked, else ends.
+inline std::vector<int> groups_of_rows(const std::vector<int>& sizes, int m, GroupLayout layout,
+                                       int row_alignment) {
+  const bool masked = layout == GroupLayout::masked;
   std::vector<int> owner(std::size_t(m) * (masked ? sizes.size() : 1), -1);
   for (std::size_t g = 0, begin = 0; g < sizes.size(); ++g) {
     std::size_t end = std::size_t(std::clamp(sizes[g], 0, m));
     if (masked) begin = g * std::size_t(m), end += begin;
+    const auto step = std::size_t(row_alignment);
+    if (!masked) begin += (step - begin % step) % step;
     for (; begin < end; ++begin) owner[begin] = int(g);
   }
   return owner;
+}
+
+/// As kernels name it.
+inline std::string text_of(GroupLayout layout) {
+  return "kiln::templates::GroupLayout(" + std::to_string(static_cast<int>(layout)) + ")";
 }
 
 /// C in bf16, [m][n] without gaps, as it is stored.

@@ -17,32 +17,32 @@ using kiln::templates::GemmOperands;
 
 class ScaledGroups {
  public:
-  ScaledGroups(const GemmTma& c, bool masked)
+  ScaledGroups(const GemmTma& c, GroupLayout layout)
       : c_(c),
-        masked_(masked),
+        layout_(layout),
         kernel_(
             "#include <gemm/fp8/gemm_grouped_fp8.cuh>\n#include "
             "<gemm/grouped/gemm_grouped_tma.cuh>\n",
             "kiln::templates::gemm_grouped_tma<" + text_of(c) +
                 ", kiln::templates::Fp8<__nv_bfloat16, kiln::templates::Fp8Sums::scaled>, " +
-                (masked ? "true" : "false") +
-                ", kiln::epilogue::BlockScales, const float*, const float*>") {}
+                text_of(layout) + ", kiln::epilogue::BlockScales, const float*, const float*>") {}
 
   /// `sizes`: ends or counts; `m` as the kernels take it.
-  void check(const std::vector<int>& sizes, int m, int n, int k) const {
-    CAPTURE(text_of(c_), masked_, sizes, m, n, k);
+  void check(const std::vector<int>& sizes, int m, int n, int k, int row_alignment = 1) const {
+    CAPTURE(text_of(c_), text_of(layout_), sizes, m, n, k, row_alignment);
     REQUIRE(c_.fits());
+    const bool masked = layout_ == GroupLayout::masked;
     const std::size_t groups = sizes.size(), depth = std::size_t(k), width = std::size_t(n);
-    const std::size_t rows = std::size_t(m) * (masked_ ? groups : 1);
+    const std::size_t rows = std::size_t(m) * (masked ? groups : 1);
     const std::size_t blocks = depth / kScaleBlock, leading = std::size_t(scale_leading(m));
     const auto a = quarters(rows * depth, 3), b = quarters(groups * width * depth, 4);
-    const std::vector<int> owner = groups_of_rows(sizes, m, masked_);
+    const std::vector<int> owner = groups_of_rows(sizes, m, layout_, row_alignment);
     const auto power = [](std::size_t i) { return std::ldexp(1.0f, int(i % 5) - 2); };
     // The place of a row's scale of block 0.
     const auto of_row = [&](std::size_t i) {
-      return masked_ ? i / std::size_t(m) * blocks * leading + i % std::size_t(m) : i;
+      return masked ? i / std::size_t(m) * blocks * leading + i % std::size_t(m) : i;
     };
-    std::vector<float> scales_a((masked_ ? groups : 1) * blocks * leading, NAN);
+    std::vector<float> scales_a((masked ? groups : 1) * blocks * leading, NAN);
     for (std::size_t i = 0; i < rows; ++i)
       for (std::size_t l = 0; owner[i] >= 0 && l < blocks; ++l)
         scales_a[of_row(i) + l * leading] = power(i + 3 * l);
@@ -53,12 +53,12 @@ class ScaledGroups {
     constexpr std::size_t kMargin = 4096;
     std::vector<std::uint16_t> out(rows * width + 2 * kMargin, 0x1234), expected = out;
     const HostTensorMap map_a =
-        operand_map(c_, HostElement::u8, a.data(), false, k, m, masked_ ? groups : 1);
+        operand_map(c_, HostElement::u8, a.data(), false, k, m, masked ? groups : 1);
     const HostTensorMap map_b = operand_map(c_, HostElement::u8, b.data(), true, k, n, groups);
     const unsigned cluster = unsigned(c_.cluster());
     kernel_.in_clusters({cluster}, {3 * cluster}, {unsigned(c_.threads())}, c_.shared_bytes(),
                         out.data() + kMargin, map_a, map_b, sizes.data(), m, n, k, int(groups),
-                        scales_a.data(), scales_b.data());
+                        row_alignment, scales_a.data(), scales_b.data());
 
     for (std::size_t i = 0; i < rows; ++i) {
       if (owner[i] < 0) continue;
@@ -82,7 +82,7 @@ class ScaledGroups {
 
  private:
   GemmTma c_;
-  bool masked_;
+  GroupLayout layout_;
   Kernel kernel_;
 };
 
@@ -109,10 +109,14 @@ constexpr GemmTma scaled_groups(GemmSchedule schedule, int block_m, int block_n,
 }
 
 void check_groups(const GemmTma& c) {
-  const ScaledGroups contiguous(c, false);
+  const ScaledGroups contiguous(c, GroupLayout::contiguous);
   contiguous.check({40, 40, 41, 90, 131}, 135, 152, 256);  // an empty one; rows that are nobody's
   contiguous.check({-5, 70, 30, 1000}, 101, 40, 128);
-  const ScaledGroups masked(c, true);
+  const ScaledGroups padded(c, GroupLayout::padded);
+  padded.check({40, 40, 65, 100, 131}, 135, 152, 256, 32);
+  padded.check({-5, 70, 30, 1000}, 101, 40, 128, 75);
+  padded.check({3, 3, 305}, 310, 24, 128, 300);
+  const ScaledGroups masked(c, GroupLayout::masked);
   masked.check({0, 37, 1, 50, -3}, 37, 152, 256);
   masked.check({66}, 70, 24, 128);
 }

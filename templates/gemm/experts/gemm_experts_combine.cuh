@@ -83,8 +83,8 @@ __global__ void __launch_bounds__(c.gemm().threads(), c.gemm().plain() ? 0 : 1)
     experts_combine_tma_body<c>(out, a, b, ends, places, weights, *peers, p, workspace);
 #endif
   } else {
-    gemm_grouped_body<c.gemm(), T, false>(static_cast<T*>(workspace.scratch), a, b, ends,
-                                          experts_shape(p), StoreSum{});
+    gemm_grouped_body<c.gemm(), T, GroupLayout::contiguous>(static_cast<T*>(workspace.scratch), a,
+                                                            b, ends, experts_shape(p), StoreSum{});
   }
 }
 

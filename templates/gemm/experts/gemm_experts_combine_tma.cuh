@@ -38,7 +38,7 @@ class ChunkTiles {
   }
 
  private:
-  using Groups = GroupTiles<c, false>;
+  using Groups = GroupTiles<c, GroupLayout::contiguous>;
 
   const GemmShape<true>& shape_;
   const unsigned of_chunk_;

@@ -74,8 +74,8 @@ __global__ void __launch_bounds__(c.gemm().threads(), c.gemm().plain() ? 0 : 1)
                                  const __grid_constant__ GemmArgument<c.maps(), const T> all,
                                  const int* tokens, const int* ends, const Peers* peers, int m,
                                  int n, int k, int groups, int top, int ranks) {
-  gemm_grouped_body<c.gemm(), T, false>(out, all, b, ends,
-                                        experts_shape({m, n, k, groups, top, ranks}), StoreSum{});
+  gemm_grouped_body<c.gemm(), T, GroupLayout::contiguous>(
+      out, all, b, ends, experts_shape({m, n, k, groups, top, ranks}), StoreSum{});
 }
 
 }  // namespace kiln::templates

@@ -237,11 +237,12 @@ __device__ __forceinline__ void experts_gather_tma_body(
 
   const unsigned senders = c.senders / t.cluster(), others = gridDim.x / t.cluster() - senders;
   const unsigned cluster = blockIdx.x / t.cluster();
-  const unsigned count = GroupTiles<t, false>(ends, shape).count();
+  using Tiles = GroupTiles<t, GroupLayout::contiguous>;
+  const unsigned count = Tiles(ends, shape).count();
   const unsigned late = c.late ? late_tiles(count, others, senders) : 0;
   const BlockTiles mine = sends ? BlockTiles{count - late + cluster, senders, count}
                                 : BlockTiles{cluster - senders, others, count - late};
-  GroupTiles<t, false> tiles(ends, shape);
+  Tiles tiles(ends, shape);
   const int high = expert_chunk_rows(c, p);
   KnownExpertRows<c> known;
   grouped_roles<t>(

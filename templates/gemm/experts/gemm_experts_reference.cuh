@@ -29,8 +29,9 @@ __global__ void __launch_bounds__(c.threads())
                                       const int* tokens, const int* ends, const Peers* peers, int m,
                                       int n, int k, int groups, int top, int ranks,
                                       Workspace workspace) {
-  gemm_grouped_body<c, T, false>(out, static_cast<const T*>(workspace.scratch), b, ends,
-                                 experts_shape({m, n, k, groups, top, ranks}), StoreSum{});
+  gemm_grouped_body<c, T, GroupLayout::contiguous>(
+      out, static_cast<const T*>(workspace.scratch), b, ends,
+      experts_shape({m, n, k, groups, top, ranks}), StoreSum{});
 }
 
 template <Gemm c, class T>
@@ -64,10 +65,10 @@ __global__ void __launch_bounds__(c.threads())
   T* const of_all = static_cast<T*>(workspace.scratch);
   T* const products = of_all + parts.a + parts.b;
   const GroupedProblem all = all_products(p);
-  gemm_grouped_body<c, T, false>(products, static_cast<const T*>(of_all),
-                                 static_cast<const T*>(of_all + parts.a),
-                                 reinterpret_cast<const int*>(products + parts.products),
-                                 grouped_shape(all.m, all.n, all.k, all.groups, false), StoreSum{});
+  gemm_grouped_body<c, T, GroupLayout::contiguous>(
+      products, static_cast<const T*>(of_all), static_cast<const T*>(of_all + parts.a),
+      reinterpret_cast<const int*>(products + parts.products),
+      grouped_shape(all.m, all.n, all.k, all.groups, false), StoreSum{});
 }
 template <Gemm c, class T>
 __global__ void experts_combine_reference_add(T* out, const T* a, const T* b, const int* ends,

@@ -61,6 +61,28 @@ struct GroupedKind<GroupedProblem> {
   static void scalars(const GroupedProblem&, Workload&) {}
 };
 template <>
+struct GroupedKind<PaddedProblem> {
+  static constexpr const char* kEntry = "gemm_padded";
+  static std::vector<ArgumentIsField> relations() {
+    return {{4, "m"}, {5, "n"}, {6, "k"}, {7, "groups"}, {8, "row_alignment"}};
+  }
+  static std::map<std::string, std::int64_t> small(std::int64_t k) {
+    return {{"m", 192}, {"n", 200}, {"k", k}, {"groups", 3}, {"row_alignment", 40}};
+  }
+  static PaddedProblem tuned_as(const PaddedProblem& p) {
+    return {row_bucket(p.m), p.n, p.k, p.groups, p.row_alignment};
+  }
+  static std::vector<int> sizes(const PaddedProblem& p, std::size_t draw) {
+    std::vector<int> ends = drawn_rows(p, draw);
+    int end = 0;
+    for (int& of_group : ends) of_group = end = group_begin(end, p.row_alignment, p.m) + of_group;
+    return ends;
+  }
+  static bool writes_all(const PaddedProblem&) { return false; }
+  static std::size_t rows(const PaddedProblem& p) { return static_cast<std::size_t>(p.m); }
+  static void scalars(const PaddedProblem& p, Workload& w) { w.scalar(p.row_alignment); }
+};
+template <>
 struct GroupedKind<MaskedProblem> {
   static constexpr const char* kEntry = "gemm_masked";
   static std::vector<ArgumentIsField> relations() {
@@ -89,6 +111,10 @@ void check_groups(const Problem& p) {
   if constexpr (requires { p.expected; }) negative = negative || p.expected < 0;
   if (negative)
     throw UserError("gemm: m, n, k, the number of groups or of expected rows is negative");
+  if constexpr (requires { p.row_alignment; })
+    if (p.row_alignment < 1)
+      throw UserError("gemm: row_alignment is " + std::to_string(p.row_alignment) +
+                      ", and must be at least 1");
   check_blocks<T>({p.m, p.n, p.k});
 }
 
@@ -152,6 +178,7 @@ Kernel<Gemm, Problem, void()> gemm_grouped_base() {
 
 #define KILN_GROUPED(T)                                                                 \
   template Kernel<Gemm, GroupedProblem, void()> gemm_grouped_base<T, GroupedProblem>(); \
+  template Kernel<Gemm, PaddedProblem, void()> gemm_grouped_base<T, PaddedProblem>();   \
   template Kernel<Gemm, MaskedProblem, void()> gemm_grouped_base<T, MaskedProblem>();
 KILN_GROUPED(float)
 KILN_GROUPED(float16)

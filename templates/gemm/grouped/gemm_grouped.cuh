@@ -10,14 +10,15 @@
 namespace kiln::templates {
 
 /// A block for each tile; blocks behind the last tile have nothing to do.
-template <Gemm c, class T, bool masked, class Epilogue>
+template <Gemm c, class T, GroupLayout layout, class Epilogue>
 __device__ __forceinline__ void gemm_grouped_by_slices(GemmResult<T>* out, const GemmOperand<T>* a,
                                                        const GemmOperand<T>* b, const int* sizes,
                                                        GemmShape<true> shape,
-                                                       const Epilogue& epilogue) {
+                                                       const Epilogue& epilogue,
+                                                       int row_alignment) {
   unsigned tile = blockIdx.x;
   GroupRows rows;
-  if (!group_of<c, masked>(tile, sizes, shape, rows)) return;
+  if (!group_of<c, layout>(tile, sizes, shape, row_alignment, rows)) return;
   const BlockTile at = block_tile<c>(tile, rows.count(), shape.n);
   const int all_rows = shape.m;
   shape.m = rows.end;  // rows behind it are neither read nor stored
@@ -35,20 +36,20 @@ __device__ __forceinline__ void gemm_grouped_by_slices(GemmResult<T>* out, const
   }
 }
 
-template <Gemm c, class T, bool masked, class In, class Epilogue>
+template <Gemm c, class T, GroupLayout layout, class In, class Epilogue>
 __device__ __forceinline__ void gemm_grouped_body(GemmResult<T>* out, const In& a, const In& b,
                                                   const int* sizes, const GemmShape<true>& shape,
-                                                  const Epilogue& epilogue) {
+                                                  const Epilogue& epilogue, int row_alignment = 1) {
   static_assert(c.threads() >= 1 && c.threads() <= 1024, "threads per block: 1 to 1024");
   static_assert(c.divides(GemmTypes<T>::kOperands),
                 "tiles divide blocks, and vector divides block_k: see Gemm::divides()");
   if constexpr (c.plain()) {
-    gemm_grouped_by_slices<c, T, masked>(out, a, b, sizes, shape, epilogue);
+    gemm_grouped_by_slices<c, T, layout>(out, a, b, sizes, shape, epilogue, row_alignment);
 #ifndef KILN_HOST_TARGET
   } else {
     static_assert(c.uses_tma(), "body: simt, mma, wgmma, tma or pingpong");
-    gemm_grouped_tma_body<c.tma(GemmTypes<T>::kOperands), T, masked>(out, a, b, sizes, shape,
-                                                                     epilogue);
+    gemm_grouped_tma_body<c.tma(GemmTypes<T>::kOperands), T, layout>(out, a, b, sizes, shape,
+                                                                     epilogue, row_alignment);
 #endif
   }
 }
@@ -72,8 +73,20 @@ __global__ void __launch_bounds__(c.threads(), kGroupedBlocks<c, T>)
                  const __grid_constant__ GemmArgument<c.uses_tma(), const GemmOperand<T>> a,
                  const __grid_constant__ GemmArgument<c.uses_tma(), const GemmOperand<T>> b,
                  const int* ends, int m, int n, int k, int groups, P... parameters) {
-  gemm_grouped_body<c, T, false>(out, a, b, ends, grouped_shape(m, n, k, groups, false),
-                                 with_arguments<Epilogue>(parameters...));
+  gemm_grouped_body<c, T, GroupLayout::contiguous>(out, a, b, ends,
+                                                   grouped_shape(m, n, k, groups, false),
+                                                   with_arguments<Epilogue>(parameters...));
+}
+template <Gemm c, class T, class Epilogue = epilogue::Nothing, class... P>
+__global__ void __launch_bounds__(c.threads(), kGroupedBlocks<c, T>)
+    gemm_padded(GemmResult<T>* out,
+                const __grid_constant__ GemmArgument<c.uses_tma(), const GemmOperand<T>> a,
+                const __grid_constant__ GemmArgument<c.uses_tma(), const GemmOperand<T>> b,
+                const int* ends, int m, int n, int k, int groups, int row_alignment,
+                P... parameters) {
+  gemm_grouped_body<c, T, GroupLayout::padded>(
+      out, a, b, ends, grouped_shape(m, n, k, groups, false),
+      with_arguments<Epilogue>(parameters...), row_alignment);
 }
 template <Gemm c, class T, class Epilogue = epilogue::Nothing, class... P>
 __global__ void __launch_bounds__(c.threads(), kGroupedBlocks<c, T>)
@@ -82,8 +95,9 @@ __global__ void __launch_bounds__(c.threads(), kGroupedBlocks<c, T>)
                 const __grid_constant__ GemmArgument<c.uses_tma(), const GemmOperand<T>> b,
                 const int* counts, int m, int n, int k, int groups, int /*expected*/,
                 P... parameters) {
-  gemm_grouped_body<c, T, true>(out, a, b, counts, grouped_shape(m, n, k, groups, true),
-                                with_arguments<Epilogue>(parameters...));
+  gemm_grouped_body<c, T, GroupLayout::masked>(out, a, b, counts,
+                                               grouped_shape(m, n, k, groups, true),
+                                               with_arguments<Epilogue>(parameters...));
 }
 
 }  // namespace kiln::templates

@@ -23,9 +23,11 @@ inline constexpr auto kGroupedOp = GemmTranspose::nt;
 /// Weights of draws: groups that are equal, that differ by much, with every second one empty.
 inline const std::vector<double> kGroupDraws{2, 1, 1};
 
+/// What mixes small and large numbers of groups that follow each other.
+inline constexpr std::int64_t kMixed = 1009;
+
 /// About `rows` rows, of which a group has `most` at most.
 inline std::vector<int> drawn_rows(int groups, double rows, int most, std::size_t draw) {
-  constexpr std::int64_t kMixed = 1009;  // large groups lie among small ones
   const auto share = [&](std::int64_t group) {
     if (draw == 1) return 1.0 / (1.0 + static_cast<double>(group * kMixed % groups));
     return draw == 0 || group % 2 == 0 ? 1.0 : 0.0;
@@ -51,6 +53,22 @@ inline std::vector<int> drawn_rows(const GroupedProblem& p, std::size_t draw) {
 }
 inline std::vector<int> drawn_rows(const MaskedProblem& p, std::size_t draw) {
   return drawn_rows(p.groups, std::round(expected_rows(p) * p.groups), p.m, draw);
+}
+/// Groups share blocks of row_alignment rows. Padding takes a part of each group's last one, about
+/// half on average.
+inline std::vector<int> drawn_rows(const PaddedProblem& p, std::size_t draw) {
+  const std::int64_t high = std::max(p.row_alignment, 1), blocks = (p.m + high - 1) / high;
+  std::vector<int> rows =
+      drawn_rows(p.groups, static_cast<double>(blocks), static_cast<int>(blocks), draw);
+  std::int64_t begin = 0;
+  for (std::size_t g = 0; g < rows.size(); ++g) {
+    if (rows[g] == 0) continue;
+    const std::int64_t next = begin + rows[g] * high;
+    const std::int64_t end = next - static_cast<std::int64_t>(g) * kMixed % high;
+    rows[g] = static_cast<int>(std::min<std::int64_t>(end, p.m) - begin);
+    begin = next;
+  }
+  return rows;
 }
 
 /// The mean of f(a draw's rows of each group).
@@ -95,6 +113,14 @@ inline double most_tiles(const Gemm& c, const GroupedProblem& p) {
   const GroupedTile tile = tile_of(c);
   return (std::floor(1.0 * p.m / tile.rows) + std::min(p.groups, p.m)) *
          std::ceil(1.0 * p.n / tile.columns);
+}
+inline double most_tiles(const Gemm& c, const PaddedProblem& p) {
+  const GroupedTile tile = tile_of(c);
+  const double blocks = std::ceil(1.0 * p.m / p.row_alignment);
+  const double high = p.row_alignment % tile.rows == 0
+                          ? std::ceil(1.0 * p.m / tile.rows)
+                          : std::floor(1.0 * p.m / tile.rows) + std::min<double>(p.groups, blocks);
+  return high * std::ceil(1.0 * p.n / tile.columns);
 }
 inline double most_tiles(const Gemm& c, const MaskedProblem& p) {
   const GroupedTile tile = tile_of(c);

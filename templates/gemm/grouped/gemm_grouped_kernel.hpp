@@ -18,6 +18,10 @@ struct GemmSizes<GroupedProblem> {
   using Type = Parameters<int, int, int, int>;
 };
 template <>
+struct GemmSizes<PaddedProblem> {
+  using Type = Parameters<int, int, int, int, int>;
+};
+template <>
 struct GemmSizes<MaskedProblem> {
   using Type = Parameters<int, int, int, int, int>;
 };
@@ -58,9 +62,12 @@ struct TypedGroupedGemm<T, Problem, E, Parameters<S...>, Parameters<P...>> {
 
   static void reference(Out* c, const In* a, const In* b, const int* sizes, S... scalars,
                         GemmArgument<P>... parameters) {
-    const GemmShape<true> p = gemm_shape<kOp>(Problem{scalars...});
+    const Problem problem{scalars...};
+    const GemmShape<true> p = gemm_shape<kOp>(problem);
     for (int group = 0, end = 0; group < p.batch; ++group) {
-      const int begin = kMasked ? 0 : end;
+      int begin = kMasked ? 0 : end;
+      if constexpr (requires { problem.row_alignment; })
+        begin = group_begin(end, problem.row_alignment, p.m);
       end = group_end(sizes[group], begin, p.m);
       GemmShape<true> own = p;
       own.m = end - begin;
@@ -118,6 +125,15 @@ template <class T, class Epilogue = epilogue::Nothing>
 GemmGroupedKernel<T, Epilogue> gemm_grouped_kernel(
     const std::filesystem::path& epilogue_header = {}) {
   return gemm_detail::TypedGroupedGemm<T, GroupedProblem, Epilogue>::kernel(epilogue_header);
+}
+
+/// Arguments: C, A, B, ends, m, n, k, groups, row_alignment, the epilogue's.
+template <class T, class Epilogue = epilogue::Nothing>
+using GemmPaddedKernel = typename gemm_detail::TypedGroupedGemm<T, PaddedProblem, Epilogue>::Type;
+template <class T, class Epilogue = epilogue::Nothing>
+GemmPaddedKernel<T, Epilogue> gemm_padded_kernel(
+    const std::filesystem::path& epilogue_header = {}) {
+  return gemm_detail::TypedGroupedGemm<T, PaddedProblem, Epilogue>::kernel(epilogue_header);
 }
 
 /// Arguments: C, A, B, counts, m, n, k, groups, expected, the epilogue's.

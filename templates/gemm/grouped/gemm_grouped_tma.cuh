@@ -128,14 +128,14 @@ __device__ __forceinline__ void grouped_roles(Body& body, Tiles& tiles, const Bl
 }
 
 /// The body of a kernel with c.threads() threads in clusters of c.cluster() blocks and
-/// c.shared_bytes() bytes of dynamic shared memory. `sizes`: ends or counts. Maps of A and B as for
-/// gemm_tma.cuh with batches; n is a multiple of 8.
-template <GemmTma c, class T, bool masked, class Epilogue>
+/// c.shared_bytes() bytes of dynamic shared memory. `sizes`: ends or counts; `row_alignment`: of
+/// groups with padding. Maps of A and B as for gemm_tma.cuh with batches; n is a multiple of 8.
+template <GemmTma c, class T, GroupLayout layout, class Epilogue>
 __device__ __forceinline__ void gemm_grouped_tma_body(GemmResult<T>* out,
                                                       const hopper::TensorMap& a,
                                                       const hopper::TensorMap& b, const int* sizes,
                                                       const GemmShape<true>& shape,
-                                                      const Epilogue& epilogue) {
+                                                      const Epilogue& epilogue, int row_alignment) {
   static_assert(c.persistent && c.store_tma && c.split_k == 1 && c.parts == 1 && !c.programmatic,
                 "a grouped GEMM's blocks stay, share no k and stage what they store");
   constexpr auto kLies = hopper::Lies::along_k;
@@ -165,7 +165,7 @@ __device__ __forceinline__ void gemm_grouped_tma_body(GemmResult<T>* out,
     hopper::prefetch_map(a);
     hopper::prefetch_map(b);
   }
-  GroupTiles<c, masked> tiles(sizes, shape);
+  GroupTiles<c, layout> tiles(sizes, shape, row_alignment);
   if constexpr (c.cluster() > 1)
     hopper::cluster_meet();
   else
@@ -179,13 +179,14 @@ __device__ __forceinline__ void gemm_grouped_tma_body(GemmResult<T>* out,
 }
 
 /// The body as a kernel of its own. P: what the epilogue's arguments are.
-template <GemmTma c, class T, bool masked, class Epilogue, class... P>
+template <GemmTma c, class T, GroupLayout layout, class Epilogue, class... P>
 __global__ void __launch_bounds__(c.threads(), 1)
     gemm_grouped_tma(GemmResult<T>* out, const __grid_constant__ hopper::TensorMap a,
                      const __grid_constant__ hopper::TensorMap b, const int* sizes, int m, int n,
-                     int k, int groups, P... parameters) {
-  gemm_grouped_tma_body<c, T, masked>(out, a, b, sizes, grouped_shape(m, n, k, groups, masked),
-                                      with_arguments<Epilogue>(parameters...));
+                     int k, int groups, int row_alignment, P... parameters) {
+  gemm_grouped_tma_body<c, T, layout>(out, a, b, sizes,
+                                      grouped_shape(m, n, k, groups, layout == GroupLayout::masked),
+                                      with_arguments<Epilogue>(parameters...), row_alignment);
 }
 
 }  // namespace kiln::templates

@@ -13,12 +13,13 @@ struct GroupRows {
 
 /// The tiles of all groups, group by group, as a warp walks over them: its lanes look at 32 groups
 /// at a time. All lanes call each function. `c.tiles_m` and `c.tiles_n` count a group's tiles.
-template <auto c, bool masked>
+template <auto c, GroupLayout layout>
 class GroupTiles {
  public:
-  /// `sizes`: ends or counts.
-  __device__ __forceinline__ GroupTiles(const int* sizes, const GemmShape<true>& shape)
-      : sizes_(sizes), shape_(shape) {
+  /// `sizes`: ends or counts; `row_alignment`: of groups with padding.
+  __device__ __forceinline__ GroupTiles(const int* sizes, const GemmShape<true>& shape,
+                                        int row_alignment = 1)
+      : sizes_(sizes), shape_(shape), row_alignment_(row_alignment) {
     look();
   }
 
@@ -72,7 +73,7 @@ class GroupTiles {
   __device__ __forceinline__ void look() {
     const int lane = static_cast<int>(threadIdx.x) % 32, group = first_ + lane;
     const int given = group < shape_.batch ? sizes_[group] : 0;
-    if constexpr (masked) {
+    if constexpr (layout == GroupLayout::masked) {
       end_ = group_end(given, 0, shape_.m);
     } else {
       end_ = group_end(given, rows_before_, shape_.m);
@@ -84,6 +85,10 @@ class GroupTiles {
       const int earlier = __shfl_up_sync(kAll, end_, 1u);
       begin_ = lane > 0 ? earlier : rows_before_;
       rows_before_ = __shfl_sync(kAll, end_, 31);
+      if constexpr (layout == GroupLayout::padded) {
+        begin_ = group_begin(begin_, row_alignment_, shape_.m);
+        end_ = max(end_, begin_);
+      }
     }
     const int rows = end_ - begin_;
     through_ = c.tiles_m(rows, shape_.n) * c.tiles_n(rows, shape_.n);
@@ -97,6 +102,7 @@ class GroupTiles {
 
   const int* sizes_;
   const GemmShape<true>& shape_;
+  const int row_alignment_;
   int first_ = 0, rows_before_ = 0;  // the first group that is looked at, and what lies before it
   unsigned before_ = 0, seen_ = 0;   // tiles before these groups, and theirs
   int begin_ = 0, end_ = 0;          // the lane's group's rows
@@ -104,12 +110,15 @@ class GroupTiles {
 };
 
 /// The same for one block, whose threads do not work together: false where there is no such tile.
-template <Gemm c, bool masked>
+template <Gemm c, GroupLayout layout>
 __device__ __forceinline__ bool group_of(unsigned& tile, const int* sizes,
-                                         const GemmShape<true>& shape, GroupRows& rows) {
+                                         const GemmShape<true>& shape, int row_alignment,
+                                         GroupRows& rows) {
   rows.end = 0;
   for (rows.group = 0; rows.group < shape.batch; ++rows.group) {
-    rows.begin = masked ? 0 : rows.end;
+    rows.begin = layout == GroupLayout::masked ? 0 : rows.end;
+    if constexpr (layout == GroupLayout::padded)
+      rows.begin = group_begin(rows.end, row_alignment, shape.m);
     rows.end = group_end(sizes[rows.group], rows.begin, shape.m);
     const unsigned tiles = c.tiles_m(rows.count()) * c.tiles_n(shape.n);
     if (tile < tiles) return true;

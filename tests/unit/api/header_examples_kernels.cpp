@@ -100,18 +100,22 @@ void gemm_fp8(kiln::Runtime& runtime, kiln::Stream stream, Half* c, const Eighth
 }
 
 void gemm_grouped(kiln::Runtime& runtime, kiln::Stream stream, Half* c, const Half* a, const Half* b, const int* ends,
-                  const int* counts, int m, int n, int k, int groups, int expected) {
+                  const int* counts, int m, int n, int k, int groups, int row_alignment, int expected) {
   auto gemm = runtime.tuned(kiln::templates::gemm_grouped_kernel<kiln::bfloat16>());
   gemm(stream, c, a, b, ends, m, n, k, groups);
+  auto padded = runtime.tuned(kiln::templates::gemm_padded_kernel<kiln::bfloat16>());
+  padded(stream, c, a, b, ends, m, n, k, groups, row_alignment);
   auto masked = runtime.tuned(kiln::templates::gemm_masked_kernel<kiln::bfloat16>());
   masked(stream, c, a, b, counts, m, n, k, groups, expected);
 }
 
 void gemm_grouped_fp8(kiln::Runtime& runtime, kiln::Stream stream, Half* c, const Eighth* a, const Eighth* b, const int* ends,
-                      const int* counts, int m, int n, int k, int groups, int expected, const float* scales_a,
+                      const int* counts, int m, int n, int k, int groups, int row_alignment, int expected, const float* scales_a,
                       const float* scales_b) {
   auto gemm = runtime.tuned(kiln::templates::gemm_grouped_fp8_block_kernel<>());
   gemm(stream, c, a, b, ends, m, n, k, groups, scales_a, scales_b);
+  auto padded = runtime.tuned(kiln::templates::gemm_padded_fp8_block_kernel<>());
+  padded(stream, c, a, b, ends, m, n, k, groups, row_alignment, scales_a, scales_b);
   auto masked = runtime.tuned(kiln::templates::gemm_masked_fp8_block_kernel<>());
   masked(stream, c, a, b, counts, m, n, k, groups, expected, scales_a, scales_b);
 }

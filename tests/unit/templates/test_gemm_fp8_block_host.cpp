@@ -178,9 +178,11 @@ TEST_CASE("gemm with scales of blocks reads those that quantize_blocks writes", 
 namespace {
 
 /// Groups of one problem against a product of each group by itself, by the kernel that has no
-/// groups. Sizes are ends or counts; what lies behind a group's rows is NaN.
-template <bool masked>
-std::size_t wrong_in_groups(const std::vector<int>& sizes, int m, int n, int k) {
+/// groups. Sizes are ends or counts; scales of rows that no group has are NaN.
+template <GroupLayout layout>
+std::size_t wrong_in_groups(const std::vector<int>& sizes, int m, int n, int k,
+                            int row_alignment = 1) {
+  constexpr bool masked = layout == GroupLayout::masked;
   const auto width = std::size_t(n), depth = std::size_t(k), blocks = depth / 128,
              leading = std::size_t(kiln::scale_leading(m)), groups = sizes.size(),
              rows = std::size_t(m) * (masked ? groups : 1),
@@ -193,11 +195,14 @@ std::size_t wrong_in_groups(const std::vector<int>& sizes, int m, int n, int k) 
   bias.integers(3, 3);
   for (std::size_t i = 0; i < scales_b.size(); ++i)
     scales_b[i] = std::ldexp(1.0f, int((3 * i + i / of_group) % 5) - 2);
+  for (std::size_t i = 0; i < scales_a.size(); ++i) scales_a[i] = NAN;
   for (std::size_t i = 0; i < rows * width; ++i) c[i] = bfloat16(-77.0f);
   std::vector<float> want(rows * width, -77.0f);
   for (std::size_t g = 0, begin = 0; g < groups; ++g) {
     std::size_t end = std::size_t(sizes[g]);
     if (masked) begin = g * std::size_t(m), end += begin;
+    while (begin % std::size_t(row_alignment) != 0) ++begin;
+    if (end < begin) continue;  // an empty one
     const std::size_t first = masked ? g * blocks * leading - begin : 0;
     BlockArrays own({int(end - begin), n, k});
     for (std::size_t i = begin; i < end; ++i)
@@ -219,6 +224,13 @@ std::size_t wrong_in_groups(const std::vector<int>& sizes, int m, int n, int k) 
     const HostInstance<K> gemm(kernel, kernel.space.default_config(kiln::Target::Kind::host));
     gemm(MaskedProblem{m, n, k, int(groups), 0}, c.data(), given(a), given(b), sizes.data(), m, n,
          k, int(groups), 0, given(scales_a), given(scales_b), given(bias));
+  } else if constexpr (layout == GroupLayout::padded) {
+    using K = GemmPaddedFp8BlockKernel<kiln::epilogue::Bias<bfloat16>>;
+    const auto kernel = gemm_padded_fp8_block_kernel<kiln::epilogue::Bias<bfloat16>>();
+    const HostInstance<K> gemm(kernel, kernel.space.default_config(kiln::Target::Kind::host));
+    gemm(PaddedProblem{m, n, k, int(groups), row_alignment}, c.data(), given(a), given(b),
+         sizes.data(), m, n, k, int(groups), row_alignment, given(scales_a), given(scales_b),
+         given(bias));
   } else {
     using K = GemmGroupedFp8BlockKernel<kiln::epilogue::Bias<bfloat16>>;
     const auto kernel = gemm_grouped_fp8_block_kernel<kiln::epilogue::Bias<bfloat16>>();
@@ -236,10 +248,13 @@ std::size_t wrong_in_groups(const std::vector<int>& sizes, int m, int n, int k) 
 TEST_CASE("grouped gemm with scales of blocks: each group has its own, and no others are read",
           "[templates][host]") {
   if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
-  CHECK(wrong_in_groups<false>({7, 7, 8, 40, 47}, 50, 133, 256) == 0);  // three rows are nobody's
-  CHECK(wrong_in_groups<false>({3}, 3, 4, 128) == 0);
-  CHECK(wrong_in_groups<true>({0, 17, 1, 16, 5}, 18, 133, 256) == 0);
-  CHECK(wrong_in_groups<true>({5, 2}, 5, 4, 384) == 0);
+  CHECK(wrong_in_groups<GroupLayout::contiguous>({7, 7, 8, 40, 47}, 50, 133, 256) ==
+        0);  // three rows are nobody's
+  CHECK(wrong_in_groups<GroupLayout::contiguous>({3}, 3, 4, 128) == 0);
+  CHECK(wrong_in_groups<GroupLayout::padded>({7, 7, 17, 40, 67}, 70, 133, 256, 16) == 0);
+  CHECK(wrong_in_groups<GroupLayout::padded>({3, 9}, 9, 4, 128, 6) == 0);
+  CHECK(wrong_in_groups<GroupLayout::masked>({0, 17, 1, 16, 5}, 18, 133, 256) == 0);
+  CHECK(wrong_in_groups<GroupLayout::masked>({5, 2}, 5, 4, 384) == 0);
 }
 
 TEST_CASE("grouped gemm with scales of blocks: data, epilogues, verdicts and refusals",
@@ -254,6 +269,8 @@ TEST_CASE("grouped gemm with scales of blocks: data, epilogues, verdicts and ref
   for (const GroupedProblem& p :
        {GroupedProblem{100, 140, 256, 7}, {3, 8, 128, 5}, {20, 8, 128, 0}, {6, 4, 0, 2}})
     right(gemm_grouped_fp8_block_kernel<kiln::epilogue::Gelu>(), p);
+  for (const PaddedProblem& p : {PaddedProblem{100, 140, 256, 7, 16}, {3, 8, 128, 5, 128}})
+    right(gemm_padded_fp8_block_kernel<kiln::epilogue::Gelu>(), p);
   for (const MaskedProblem& p : {MaskedProblem{21, 140, 256, 5, 8}, {8, 8, 128, 0, 1}})
     right(gemm_masked_fp8_block_kernel<>(), p);
   std::vector<bfloat16> c(64);

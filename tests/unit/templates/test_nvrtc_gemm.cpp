@@ -140,16 +140,20 @@ TEST_CASE("grouped gemm: what runs untuned compiles for each architecture", "[te
   KILN_NEEDS_NVRTC(probe());
   using Fused = Chain<Bias<bfloat16>, Gelu>;
   const auto contiguous = gemm_grouped_kernel<bfloat16>().definition();
+  const auto padded = gemm_padded_kernel<bfloat16, Fused>().definition();
   const auto masked = gemm_masked_kernel<float16, Fused>().definition();
   for (const Values& p :
        {Values{32768, 4096, 7168, 4}, {32768, 7168, 2048, 8}, {8192, 2048, 2048, 128}})
     CHECK(fast(untuned(contiguous, p, "sm_90a")));
+  for (const Values& p : {Values{32768, 4096, 7168, 4, 128}, {8192, 2048, 2048, 128, 16}})
+    CHECK(fast(untuned(padded, p, "sm_90a")));
   for (const int expected : {16, 500})
     CHECK(fast(untuned(masked, {1024, 4096, 2048, 32, expected}, "sm_90a")));
   CHECK_FALSE(fast(untuned(contiguous, {4096, 1000, 1004, 8}, "sm_90a")));  // no map has such rows
   CHECK_FALSE(fast(untuned(contiguous, {4096, 1004, 1000, 8}, "sm_90a")));  // nor such pieces
   for (const char* arch : {"sm_80", "sm_100a"}) {
     CHECK(untuned(contiguous, {8192, 2048, 2048, 128}, arch) == GemmBody::mma);
+    CHECK(untuned(padded, {8192, 2048, 2048, 128, 64}, arch) == GemmBody::mma);
     CHECK(untuned(masked, {64, 2048, 2048, 128, 32}, arch) == GemmBody::mma);
   }
 }
@@ -158,13 +162,18 @@ TEST_CASE("grouped gemm with scales of blocks: what runs untuned compiles withou
           "[templates]") {
   KILN_NEEDS_NVRTC(probe());
   const auto contiguous = gemm_grouped_fp8_block_kernel<>().definition();
+  const auto padded = gemm_padded_fp8_block_kernel<>().definition();
   const auto masked = gemm_masked_fp8_block_kernel<Bias<bfloat16>, Gelu>().definition();
   for (const Values& p : {Values{32768, 4096, 7168, 4}, {8192, 2048, 2048, 128}})
     CHECK(fast(untuned(contiguous, p, "sm_90a")));
+  for (const Values& p : {Values{32768, 4096, 7168, 4, 128}, {8192, 2048, 2048, 128, 16}})
+    CHECK(fast(untuned(padded, p, "sm_90a")));
   for (const int expected : {16, 500})
     CHECK(fast(untuned(masked, {1024, 4096, 2048, 32, expected}, "sm_90a")));
-  for (const char* arch : {"sm_80", "sm_100a"})
+  for (const char* arch : {"sm_80", "sm_100a"}) {
     CHECK(untuned(contiguous, {8192, 2048, 2048, 128}, arch) == GemmBody::simt);
+    CHECK(untuned(padded, {8192, 2048, 2048, 128, 64}, arch) == GemmBody::simt);
+  }
 }
 
 TEST_CASE("gated gemm: what runs untuned compiles for each architecture", "[templates]") {

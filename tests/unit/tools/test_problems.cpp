@@ -5,6 +5,7 @@
 
 #include "kiln/registry.hpp"
 #include "kiln_test.hpp"
+#include "temporary_directory.hpp"
 #include "tools/problems.hpp"
 
 using namespace kiln;
@@ -71,4 +72,23 @@ TEST_CASE("the example of a decoder layer has each of its kernels, for few token
       CAPTURE(kernel);
       CHECK(on_host[kernel == "rmsnorm 4096" ? 1 : 16].count(kernel) == 1);
     }
+}
+
+TEST_CASE("a file says how groups of rows are aligned", "[tools]") {
+  const kiln::test::TemporaryDirectory folder;
+  const auto file = folder.path() / "problems.json";
+  const auto read = [&](const std::string& kernel, const std::string& more) {
+    kiln::test::write_text(file,
+                           R"([{"kernel": ")" + kernel + R"(", "types": "bf16", "problem": )" +
+                               R"({"m": 8192, "n": 4096, "k": 7168, "groups": 8)" + more + "}}]");
+    return read_problems(file.string(), shipped_kernels()).at(0);
+  };
+  for (const std::string kernel : {"gemm_padded", "gemm_padded_fp8_block"}) {
+    const NamedProblem job = read(kernel, R"(, "row_alignment": 128)");
+    CHECK(job.kernel.name == kernel);
+    CHECK(job.problem == Values{8192, 4096, 7168, 8, 128});
+    CHECK_THROWS_WITH(read(kernel, ""), Catch::Contains("row_alignment"));
+  }
+  CHECK_THROWS_WITH(read("gemm_grouped", R"(, "row_alignment": 128)"),
+                    Catch::Contains("row_alignment"));
 }
