@@ -11,13 +11,17 @@ using kiln::epilogue::Bias, kiln::epilogue::Chain, kiln::epilogue::Gelu, kiln::e
 namespace {
 
 constexpr GemmBody kSimt = GemmBody::simt, kMma = GemmBody::mma, kWgmma = GemmBody::wgmma,
-                   kTma = GemmBody::tma, kTurns = GemmBody::pingpong, kStream = GemmBody::stream;
+                   kTma = GemmBody::tma, kTurns = GemmBody::pingpong, kStream = GemmBody::stream,
+                   kShift = GemmBody::shift;
 using C = GemmCluster;
 
 const std::vector<Gemm> kTensorCores{
     {kMma, 64, 128, 64, 3, 32, 32, 8, 8},
     {kMma, 16, 64, 64, 4, 16, 16, 8, 8},
     {kMma, 64, 32, 32, 1, 32, 32, 8, 4},
+    {kShift, 64, 64, 64, 3, 32, 32, 8, 8},
+    {kShift, 16, 32, 64, 5, 16, 16, 8, 8},
+    {kShift, 128, 128, 128, 2, 64, 32, 8, 4},
     {kWgmma, 64, 64, 64, 3, 64, 64, 8, 1},
     {kStream, 16, 32, 1024, 4, 16, 64, 8, 8},
     {kTurns, 128, 128, 64, 1, 128, 64, 8, 8},
@@ -59,7 +63,8 @@ void check_kinds(const std::vector<Gemm>& configs) {
   const kiln::Runtime runtime = untuned_runtime();
   using Fused = Chain<Bias<T>, Scale, Gelu, Residual<T>>;
   const std::vector<GemmProblem> tight{{128, 256, 128}, {16, 72, 40}, {8, 1032, 264},
-                                       {264, 328, 520}, {67, 35, 33}, {7, 129, 0}};
+                                       {264, 328, 520}, {67, 35, 33}, {130, 200, 1001},
+                                       {7, 129, 0}};
   const std::vector<GemmStridedProblem> gaps{
       padded(130, 77, 99, 8, 3, false), padded(13, 264, 72, 16, 4, true),
       padded(300, 129, 65, 1, 2, false), padded(1, 8, 8, 0, 1, false),

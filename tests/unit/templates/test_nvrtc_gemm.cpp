@@ -119,6 +119,27 @@ TEST_CASE("gemm: what runs untuned compiles for each kind and architecture", "[t
   check_kinds<GemmTranspose::tt>();
 }
 
+TEST_CASE("gemm of odd rows: each tile that is shifted compiles without spills", "[templates]") {
+  KILN_NEEDS_NVRTC(probe());
+  const KernelDefinition k = gemm_kernel<bfloat16>().definition();
+  for (const int m : {1, 16, 100, 4096})
+    CHECK(untuned(k, {m, 4096, 4099}, "sm_90a") == GemmBody::shift);
+  for (const char* arch : {"sm_80", "sm_90a", "sm_100a"}) {
+    std::set<std::array<int, 3>> seen;
+    for (const Values& problem : {Values{4096, 4096, 4099}, Values{16, 4096, 4099}})
+      for (const Values& config : k.configs(problem, device(arch).limits)) {
+        const Gemm c = from_values<Gemm>(config);
+        if (c.body != GemmBody::shift || k.space.violated(config, problem, device(arch).limits) ||
+            !seen.insert({c.block_m, c.block_n, c.tile_m}).second)
+          continue;
+        if (std::string_view(arch) != "sm_90a" && seen.size() > 2) break;
+        INFO(describe_instance(k, config));
+        CHECK(must_compile(k, config, arch).resources.spill_stores == 0);
+      }
+    CHECK(seen.size() >= 2);
+  }
+}
+
 TEST_CASE("gemm of 8-bit floats: what runs untuned compiles for each architecture", "[templates]") {
   KILN_NEEDS_NVRTC(probe());
   using kiln::epilogue::RowScales, kiln::epilogue::TensorScales;
