@@ -1,6 +1,6 @@
 // Candidates that communicate, of which some make the other ranks wait in vain: on every target
-// they are ended on all ranks, which go on with the rest. And ranks that tune in memory that was
-// given up before.
+// they are ended on all ranks, which go on with the rest. Ranks that tune in memory that was given
+// up before. And a check of one rank that takes longer than a candidate has.
 #pragma once
 
 #include <chrono>
@@ -16,6 +16,7 @@
 #include "findings.hpp"
 #include "kiln/communicators.hpp"
 #include "kiln/kiln.hpp"
+#include "rank_steps.hpp"
 
 namespace kiln::test {
 
@@ -50,8 +51,19 @@ inline KernelDefinition turns(const Peers* peers,
   return k;
 }
 
+/// With a check that finds nothing wrong, and takes its time on the last rank.
+inline KernelDefinition slowly_checked(KernelDefinition k, const Communicator& ranks,
+                                       double seconds) {
+  k.check = [seconds = ranks.rank() == ranks.size() - 1 ? seconds : 0](auto, auto, auto) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+    return std::string();
+  };
+  return k;
+}
+
 /// What a rank does in rounds: it tunes the above in step, and then launches it, to which one rank
-/// comes too late now and then. What is given up in one round must be over in the next.
+/// comes too late now and then. What is given up in one round must be over in the next. Where a
+/// candidate is silent, the last rank's check takes longer than candidates have.
 class GivenUpRounds {
  public:
   GivenUpRounds(const Runtime& runtime, const SymmetricMemory& memory,
@@ -59,7 +71,7 @@ class GivenUpRounds {
       : runtime_(runtime),
         memory_(memory),
         ranks_(std::move(ranks)),
-        all_(runtime.tuned(turns(memory.peers()))),
+        all_(runtime.tuned(slowly_checked(turns(memory.peers()), *ranks_, 2 * kSeconds))),
         good_(runtime.tuned(turns(memory.peers(), {0}))),
         launched_(good_.with_config({32, 0})),
         out_(runtime.array<int>(1)) {
@@ -74,10 +86,11 @@ class GivenUpRounds {
     options.retune = true;
     options.together.lockstep = true;
     options.together.finalists = round % 2 == 1 ? 4 : 0;  // without, the last candidate may hang
-    options.together.guard = memory_.guard(with_silent ? 0.5 : 20);
+    options.together.guard = memory_.guard(with_silent ? kSeconds : 20);
     const TuneResult result = (with_silent ? all_ : good_).tune({1}, options);
     const bool right = result.agreed && result.agreed->outcome == RankReport::Outcome::plan &&
-                       result.count(CandidateStatus::measured) > 0;
+                       result.count(CandidateStatus::measured) == 2 &&
+                       result.count(CandidateStatus::hung) == (with_silent ? 2U : 0U);
     using std::chrono::milliseconds;
     if (round % memory_.size() == memory_.rank())
       std::this_thread::sleep_for(milliseconds(round % 3 * 5));
@@ -93,6 +106,8 @@ class GivenUpRounds {
   }
 
  private:
+  static constexpr double kSeconds = 0.5;  ///< that a candidate has where some are silent
+
   const Runtime& runtime_;
   const SymmetricMemory& memory_;
   const std::shared_ptr<Communicator> ranks_;
@@ -168,6 +183,44 @@ inline std::string check_silent_candidates(const std::vector<std::string>& devic
   std::string wrong = findings.wrong();
   for (const std::string& text : thrown) wrong += text;
   return wrong;
+}
+
+/// Ranks that are threads tune two of the above, while the last rank's check takes `check` seconds.
+/// A candidate has `seconds`, and ranks wait for a late one for `patience`. Returns what is wrong.
+inline std::string check_slow_check(const std::vector<std::string>& devices, double seconds,
+                                    double check, double patience) {
+  Findings findings;
+  auto ends = thread_communicators(static_cast<int>(devices.size()));
+  const int last = static_cast<int>(devices.size()) - 1;
+  const std::string wrong = on_ranks(last + 1, [&](int rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    const std::shared_ptr<Communicator> communicator = std::move(ends[r]);
+    RuntimeOptions at_launch;
+    at_launch.device = devices[r];
+    at_launch.store.disk = false;
+    at_launch.mode = Mode::untuned;
+    const Runtime runtime(at_launch);
+    if (auto failure = communicator->gather({}, {}, deadline_in(120)))
+      throw EnvironmentError(failure->describe());
+    SymmetricMemory memory(runtime, communicator, {.bytes = 64, .flags = 2, .seconds = patience});
+    const DynamicTuned turn =
+        runtime.tuned(slowly_checked(turns(memory.peers(), {0}), *communicator, check));
+    TuneOptions options;
+    options.ranks = communicator;
+    options.together.lockstep = true;
+    options.together.guard = memory.guard(seconds);
+    const TuneResult result = turn.tune({1}, options);
+    if (check < patience) {
+      findings.check(result.agreed->outcome == RankReport::Outcome::plan);
+      findings.check(result.count(CandidateStatus::measured) == 2);
+      memory.close();
+    } else {
+      findings.check(result.agreed->outcome == RankReport::Outcome::defaults);
+      findings.check(rank == last ||
+                     result.agreed->why.find("rank " + std::to_string(last)) != std::string::npos);
+    }
+  });
+  return findings.wrong() + wrong;
 }
 
 }  // namespace kiln::test

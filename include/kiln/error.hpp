@@ -18,6 +18,8 @@
 
 namespace kiln {
 
+enum class CandidateStatus;  // kiln/tune_result.hpp
+
 /// Base of everything Kiln throws. Ordinary outcomes (a cache miss, a rejected candidate, a failed
 /// compile of one candidate) are values and never throw.
 class Error : public std::runtime_error {
@@ -78,7 +80,8 @@ class TuningFailedError : public UserError {
  public:
   struct Reason {
     std::string config;  ///< e.g. `block=256,items=4`
-    std::string reason;
+    std::string reason;  ///< begins with the status
+    CandidateStatus status;
   };
 
   TuningFailedError(const std::string& what, std::vector<Reason> reasons)

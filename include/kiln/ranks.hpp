@@ -39,12 +39,15 @@ struct RankOptions {
   /// The kernel communicates inside: candidates run one by one on all ranks together, and one that
   /// fails on one rank is skipped by all. Only with `replicate`.
   bool lockstep = false;
-  /// With `lockstep`: called for each candidate, with the function that makes all of its launches;
-  /// in a region, called for each run. It may end kernels that wait for each other in vain, and
-  /// throws then: the candidate is `hung`; a region finds out which candidate of the run that was.
-  /// What it throws before it has called the function is this rank's failure. All ranks have a
-  /// guard (SymmetricMemory::guard) or none has; a guard without `lockstep` is a UserError, but for
-  /// regions. Candidates in workers need none. Empty: nothing ends candidates in this process.
+  /// With `lockstep`: called for each launch of a candidate (or as many in a row as are one
+  /// sample), with the function that makes it and waits for its end; in a region, for each run.
+  /// What a rank does by itself in between, such as a `check`, may take longer. A guard may end
+  /// kernels that wait for each other in vain, and throws then on every rank, as it does when the
+  /// function throws on one of them: the candidate is `hung` and launched no more; a region finds
+  /// out which candidate of the run that was. What it throws before it has called the function is
+  /// this rank's failure. All ranks have a guard (SymmetricMemory::guard) or none has; a guard
+  /// without `lockstep` is a UserError, but for regions. Candidates in workers need none. Empty:
+  /// nothing ends candidates in this process.
   std::function<void(const std::function<void()>& launches)> guard{};
   int leader = 0;
   /// How many of the best candidates of a problem, and the default, are timed again and then chosen

@@ -112,7 +112,7 @@ class Runtime {
   /// expected to gain most per second. Whatever was measured is kept, so the next call goes on from
   /// there. A problem that the budget did not reach has a winner that is `not_tried`, its untuned
   /// config or a neighbour's winner, and stays on it: its launches do not tune. Problems of one
-  /// bucket are tuned once if they are of one handle, and binaries that problems share are compiled
+  /// bucket are tuned once if they are of one kernel, and binaries that problems share are compiled
   /// once. The kernels of a choice are problems of the budget as any other; a part of the time is
   /// kept for the meetings of kernels with the other alternatives. Without `max_seconds` each is
   /// tuned in turn, with the limit of the runtime's environment for each. With ranks there is one

@@ -94,11 +94,12 @@ class SymmetricMemory {
   /// Collective. All flags are 0 again, and nothing is given up. @pre no kernel of any rank that
   /// was launched before is still running. @throws EnvironmentError when a rank does not come
   void reset() const;
-  /// For RankOptions::guard, on every rank: each candidate begins with all flags at 0, as after
-  /// reset(), and has `seconds`, as in within(); 0: what `$KILN_CANDIDATE_SECONDS` says, else 20.
-  /// Collective; the ranks' `seconds` differ by less than SymmetricOptions::seconds. What was given
-  /// up with a candidate is over when it returns or throws. The object may be moved, and must
-  /// outlive the guard. @pre as reset(), for each candidate
+  /// For RankOptions::guard, on every rank: each launch (or run of a region) begins with all flags
+  /// at 0, as after reset(), when all ranks have come, and has `seconds` from then on, as in
+  /// within(); 0: what `$KILN_CANDIDATE_SECONDS` says, else 20. Collective; the ranks' `seconds`
+  /// differ by less than SymmetricOptions::seconds. A rank that comes later than that is named,
+  /// and the tuning ends. What one rank gives up is over when it throws, which it then does on all
+  /// of them. The object may be moved, and must outlive the guard. @pre as reset(), for each launch
   std::function<void(const std::function<void()>&)> guard(double seconds = 0) const;
   /// Collective. Returns the memory when all ranks have come here. @pre this rank's kernels that
   /// use it have ended. @throws EnvironmentError when a rank does not come; the object is closed

@@ -1,6 +1,5 @@
 // What a choice's kernels come to by themselves, before they meet the other alternatives.
 #include <algorithm>
-#include <array>
 #include <new>
 #include <utility>
 
@@ -20,9 +19,8 @@ namespace {
 /// Of a kernel's own tuning, which may have found its candidates wrong, or worse.
 CannotRun kernel_failure(const TuningFailedError& error) {
   const auto is_wrong = [](const TuningFailedError::Reason& reason) {
-    return std::ranges::any_of(
-        std::array{CandidateStatus::wrong_result, CandidateStatus::crashed, CandidateStatus::hung},
-        [&](CandidateStatus status) { return reason.reason.starts_with(to_string(status)); });
+    return reason.status == CandidateStatus::wrong_result ||
+           reason.status == CandidateStatus::crashed || reason.status == CandidateStatus::hung;
   };
   return {error.what(), false, std::ranges::any_of(error.reasons(), is_wrong)};
 }

@@ -47,10 +47,23 @@ std::variant<std::shared_ptr<Rig>, Refusal> FunctionBench::load(const Trial& tri
 }
 
 Verdict FunctionBench::verify(Rig& rig) {
-  put_back();
-  call(static_cast<FunctionRig&>(rig));
-  device_->synchronize(call_.stream);
+  call_prepared(false, [&] {
+    call(static_cast<FunctionRig&>(rig));
+    device_->synchronize(call_.stream);
+  });
   return verdict();
+}
+
+void FunctionBench::call_prepared(bool timed, const std::function<void()>& calls) {
+  const auto prepare = [&] {
+    put_back();
+    if (timed) flush();
+  };
+  if (!in_step_) return prepare(), calls();
+  in_step_->share_failure([&] {
+    prepare();
+    in_step_->run(calls);
+  });
 }
 
 Verdict FunctionBench::verdict() const {
@@ -76,12 +89,13 @@ std::size_t FunctionBench::most_launches(const Rig&) const { return one_by_one()
 
 double FunctionBench::time(Rig& rig, std::size_t launches) {
   auto& r = static_cast<FunctionRig&>(rig);
-  put_back();
-  flush();
-  if (in_step_) wait_for_ranks(*device_, call_.stream);
-  const double seconds = timed(*device_, call_.stream, [&] {
-    if (r.replay && launches == r.launches) return r.replay->run(call_.stream);
-    for (std::size_t i = 0; i < launches; ++i) call(r);
+  double seconds = 0;
+  call_prepared(true, [&] {
+    if (in_step_) wait_for_ranks(*device_, call_.stream);
+    seconds = timed(*device_, call_.stream, [&] {
+      if (r.replay && launches == r.launches) return r.replay->run(call_.stream);
+      for (std::size_t i = 0; i < launches; ++i) call(r);
+    });
   });
   if (std::has_single_bit(++r.samples)) look_again();
   return seconds;

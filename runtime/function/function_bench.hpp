@@ -34,7 +34,7 @@ class FunctionBench final : public TrialBench {
   std::variant<std::shared_ptr<Rig>, Refusal> load(const Trial& trial) override;
   Verdict verify(Rig& rig) override;
   void keep_cold(bool cold, const TimeLimit&) override;
-  void keep_in_step(bool in_step) override { in_step_ = in_step; }
+  void keep_in_step(GuardedLaunches* launches) override { in_step_ = launches; }
   std::size_t most_launches(const Rig&) const override;
   double time(Rig& rig, std::size_t launches) override;
   bool record(Rig& rig, std::size_t launches) override;
@@ -47,6 +47,8 @@ class FunctionBench final : public TrialBench {
 
   /// Whether something has to be done before each call.
   bool one_by_one() const noexcept { return cold_ || function_.changes_state; }
+  /// What comes before a call, and then `calls`, which also waits for their end.
+  void call_prepared(bool timed, const std::function<void()>& calls);
   Verdict verdict() const;
   void look_again();
   void put_back();
@@ -57,7 +59,8 @@ class FunctionBench final : public TrialBench {
   const detail::FunctionDescription& function_;
   const detail::FunctionCall& call_;
   RankLog* log_;
-  bool cold_ = false, in_step_ = false;
+  bool cold_ = false;
+  GuardedLaunches* in_step_ = nullptr;    ///< null: no other rank calls at the same time
   std::function<void(Stream)> put_back_;  ///< made before the first call
   std::string told_;                      ///< to the log
   CacheFlush flush_;

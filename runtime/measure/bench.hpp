@@ -11,6 +11,7 @@
 #include "kiln/tune.hpp"
 #include "runtime/measure/trial.hpp"
 #include "runtime/measure/verify.hpp"
+#include "runtime/support/guarded_launches.hpp"
 #include "runtime/support/time_limit.hpp"
 
 namespace kiln::runtime {
@@ -94,9 +95,10 @@ class TrialBench {
   virtual void keep_cold(bool cold, const TimeLimit& deadline = {}) = 0;
   /// Whether timed launches from now on may overlap, where they are programmatic.
   virtual void let_overlap(bool /*overlap*/) {}
-  /// Whether launches from now on are those of measure_in_step(): whatever takes several launches
-  /// then makes all of them, even if one fails, and ranks meet before each sample (RankMeeting).
-  virtual void keep_in_step(bool in_step) = 0;
+  /// Launches from now on are those of measure_in_step(), until this is called with null: each goes
+  /// through `launches`, whatever takes several makes all of them, even if one fails, and ranks
+  /// meet before each sample (RankMeeting).
+  virtual void keep_in_step(GuardedLaunches* launches) = 0;
   /// Launches that may make one sample. In step, where the caches stay warm, it follows from what
   /// the kernel is, so that it is the same on all ranks.
   virtual std::size_t most_launches(const Rig& rig) const = 0;
@@ -127,11 +129,13 @@ class TrialBench {
 
 /// A trial that other ranks run at the same time: one launch to verify it, where one is enough for
 /// that, then its TimingPolicy. All launches are made, whatever one of them throws: others may wait
-/// in each of them for this one's. A rank that cannot record a graph launches one by one.
-/// @throws DeviceLost; Error when it cannot be loaded
-Candidate measure_in_step(TrialBench& bench, const Trial& trial, const Values& config);
+/// in each of them for this one's. After one that was given up, none is made on any rank, and the
+/// candidate is `hung`. A rank that cannot record a graph launches one by one.
+/// @throws DeviceLost; Error when it cannot be loaded; GuardedLaunches::failure
+Candidate measure_in_step(TrialBench& bench, const Trial& trial, const Values& config,
+                          GuardedLaunches& launches);
 /// The same for a trial that is loaded.
 Candidate measure_in_step(TrialBench& bench, Rig& rig, const TimingPolicy& timing,
-                          const Values& config);
+                          const Values& config, GuardedLaunches& launches);
 
 }  // namespace kiln::runtime

@@ -105,9 +105,9 @@ void DrawsBench::keep_cold(bool cold, const TimeLimit& deadline) {
   for (const auto& draw : draws_) draw->bench.keep_cold(cold, deadline);
 }
 
-void DrawsBench::keep_in_step(bool in_step) {
-  ProblemBench::keep_in_step(in_step);
-  for (const auto& draw : draws_) draw->bench.keep_in_step(in_step);
+void DrawsBench::keep_in_step(GuardedLaunches* launches) {
+  ProblemBench::keep_in_step(launches);
+  for (const auto& draw : draws_) draw->bench.keep_in_step(launches);
 }
 
 void DrawsBench::let_overlap(bool overlap) {

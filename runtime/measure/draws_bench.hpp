@@ -42,7 +42,7 @@ class DrawsBench final : public ProblemBench {
   Verdict verify(Rig& rig) override;
   void keep_cold(bool cold, const TimeLimit& deadline) override;
   void let_overlap(bool overlap) override;
-  void keep_in_step(bool in_step) override;
+  void keep_in_step(GuardedLaunches* launches) override;
   std::size_t most_launches(const Rig& rig) const override;
   double time(Rig& rig, std::size_t launches) override;
   bool record(Rig& rig, std::size_t launches) override;

@@ -9,14 +9,16 @@
 
 namespace kiln::runtime {
 
-Candidate measure_in_step(TrialBench& bench, const Trial& trial, const Values& config) {
+Candidate measure_in_step(TrialBench& bench, const Trial& trial, const Values& config,
+                          GuardedLaunches& launches) {
   auto loaded = bench.load(trial);
   if (const auto* refusal = std::get_if<Refusal>(&loaded)) throw EnvironmentError(refusal->reason);
-  return measure_in_step(bench, *std::get<std::shared_ptr<Rig>>(loaded), trial.timing, config);
+  return measure_in_step(bench, *std::get<std::shared_ptr<Rig>>(loaded), trial.timing, config,
+                         launches);
 }
 
 Candidate measure_in_step(TrialBench& bench, Rig& rig, const TimingPolicy& timing,
-                          const Values& config) {
+                          const Values& config, GuardedLaunches& launches) {
   Candidate candidate;
   candidate.config = config;
   bool failed = false;
@@ -28,6 +30,8 @@ Candidate measure_in_step(TrialBench& bench, Rig& rig, const TimingPolicy& timin
   const auto attempt = [&](const auto& launch) {
     try {
       launch();
+    } catch (const GivenUp& why) {
+      fails(CandidateStatus::hung, why.what());
     } catch (const TrialFault& fault) {
       fails(fault.status(), fault.what());
     } catch (const OutOfMemory& error) {
@@ -37,10 +41,10 @@ Candidate measure_in_step(TrialBench& bench, Rig& rig, const TimingPolicy& timin
     }
   };
   struct InStep {
-    explicit InStep(TrialBench& of) : bench(of) { bench.keep_in_step(true); }
-    ~InStep() { bench.keep_in_step(false); }
+    InStep(TrialBench& of, GuardedLaunches& launches) : bench(of) { bench.keep_in_step(&launches); }
+    ~InStep() { bench.keep_in_step(nullptr); }
     TrialBench& bench;
-  } const in_step(bench);
+  } const in_step(bench, launches);
   bench.keep_cold(timing.cold_cache);
   bench.let_overlap(timing.overlap_launches);
   if (timing.verify && bench.knows_results())
@@ -67,6 +71,7 @@ Candidate measure_in_step(TrialBench& bench, Rig& rig, const TimingPolicy& timin
     if (const std::string damage = bench.repair(); !damage.empty())
       fails(CandidateStatus::wrong_result, damage);
   });
+  if (const auto failure = launches.failure()) std::rethrow_exception(failure);
   if (!failed) {
     candidate.status = CandidateStatus::measured;
     candidate.seconds = median(candidate.samples);

@@ -113,7 +113,17 @@ std::variant<std::shared_ptr<Rig>, Refusal> KernelBench::load(const Trial& trial
 
 Verdict KernelBench::verify(Rig& rig) {
   auto& r = static_cast<KernelRig&>(rig);
-  Verdict verdict = workload_.verify(stream_, [&] { launch_checked(r); });
+  Verdict verdict;
+  if (in_step_) {
+    const auto launch = [&] {
+      launch_checked(r);
+      device_->synchronize(stream_);
+    };
+    in_step_->share_failure(
+        [&] { verdict = workload_.verify(stream_, [&] { in_step_->run(launch); }); });
+  } else {
+    verdict = workload_.verify(stream_, [&] { launch_checked(r); });
+  }
   if (r.variables) r.variables->look_for_changes();
   r.watched = true;
   return verdict;
@@ -140,17 +150,24 @@ std::size_t KernelBench::most_launches(const Rig& rig) const {
 }
 
 double KernelBench::time(Rig& rig, std::size_t launches) {
-  auto& r = static_cast<KernelRig&>(rig);
-  Replay* const replay = launches == r.launches ? r.replay.get() : nullptr;
-  const std::size_t first = replay ? r.first_copy : workload_.take(launches);
-  if (r.refilled()) r.variables->fill();
+  const auto& r = static_cast<const KernelRig&>(rig);
+  if (!in_step_) return sample(r, launches);
+  double seconds = 0;
+  in_step_->run([&] { seconds = sample(r, launches); });
+  return seconds;
+}
+
+double KernelBench::sample(const KernelRig& rig, std::size_t launches) {
+  Replay* const replay = launches == rig.launches ? rig.replay.get() : nullptr;
+  const std::size_t first = replay ? rig.first_copy : workload_.take(launches);
+  if (rig.refilled()) rig.variables->fill();
   workload_.prepare(stream_, first, launches);
   if (in_step_) wait_for_ranks(*device_, stream_);
   return timed(*device_, stream_, [&] {
     if (replay)
       replay->run(stream_);
     else
-      launch(r, first, launches);
+      launch(rig, first, launches);
   });
 }
 

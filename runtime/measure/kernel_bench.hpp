@@ -36,7 +36,7 @@ class KernelBench final : public TrialBench {
   Verdict define(Rig& rig);
   void keep_cold(bool cold, const TimeLimit& deadline) override;
   void let_overlap(bool overlap) override { overlap_ = overlap; }
-  void keep_in_step(bool in_step) override { in_step_ = in_step; }
+  void keep_in_step(GuardedLaunches* launches) override { in_step_ = launches; }
   std::size_t most_launches(const Rig& rig) const override;
   double time(Rig& rig, std::size_t launches) override;
   bool record(Rig& rig, std::size_t launches) override;
@@ -58,12 +58,14 @@ class KernelBench final : public TrialBench {
   void launch(const KernelRig& rig, std::size_t first, std::size_t launches);
   /// One launch that is verified, not timed.
   void launch_checked(const KernelRig& rig);
+  double sample(const KernelRig& rig, std::size_t launches);
 
   std::shared_ptr<Device> device_;
   DeviceWorkload& workload_;
   const FindCall find_call_;
   Stream stream_;
-  bool overlap_ = false, in_step_ = false;
+  bool overlap_ = false;
+  GuardedLaunches* in_step_ = nullptr;  ///< null: no other rank launches at the same time
   std::vector<std::weak_ptr<TrialKernel>> loaded_;  ///< with workspaces
 };
 

@@ -27,7 +27,7 @@ class ProblemBench : public TrialBench {
   virtual std::vector<std::string> take_warnings() { return {}; }
   /// As KernelBench::module_of, for the first draw.
   virtual std::shared_ptr<Module> module_of(const Rig& rig) const = 0;
-  void keep_in_step(bool in_step) override { in_step_ = in_step; }
+  void keep_in_step(GuardedLaunches* launches) override { in_step_ = launches != nullptr; }
 
  protected:
   /// `text` with the draw that it is about; empty stays empty.

@@ -95,7 +95,7 @@ auto WatchedBench::alone(bool again, const Work& work) {
         throw;
       }
     }();
-    if (ended() || !again || times == kMostTimes) return result;
+    if (ended() || !again || in_step_ || times == kMostTimes) return result;
   }
 }
 

@@ -18,7 +18,8 @@ class WatchedBench final : public TrialBench {
   /// What keeps others from being timed at the same time, around each trial.
   struct Alone {
     std::function<void()> begin;
-    std::function<bool()> end;  ///< false: somebody was, so a sample has to be taken again
+    /// False: somebody was, so a sample has to be taken again, unless other ranks take it, too.
+    std::function<bool()> end;
   };
 
   /// What becomes of a trial that takes longer than it may.
@@ -48,7 +49,10 @@ class WatchedBench final : public TrialBench {
     inner_.keep_cold(cold, deadline);
   }
   void let_overlap(bool overlap) override { inner_.let_overlap(overlap); }
-  void keep_in_step(bool in_step) override { inner_.keep_in_step(in_step); }
+  void keep_in_step(GuardedLaunches* launches) override {
+    in_step_ = launches != nullptr;
+    inner_.keep_in_step(launches);
+  }
   std::size_t most_launches(const Rig& rig) const override;
   double time(Rig& rig, std::size_t launches) override;
   bool record(Rig& rig, std::size_t launches) override;
@@ -74,6 +78,7 @@ class WatchedBench final : public TrialBench {
   const Tell tell_;
   const Alone alone_;
   Tell also_tell_;
+  bool in_step_ = false;
   double longest_ = 0;                   ///< seconds that a call took; 0: none has ended
   const WatchedRig* at_work_ = nullptr;  ///< in a call
   double allowed_ = 0;                   ///< for that call

@@ -14,6 +14,7 @@
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
+#include "runtime/prepare/budget_places.hpp"
 #include "runtime/prepare/slices.hpp"
 #include "runtime/prepare/text_of.hpp"
 #include "runtime/serve/engine.hpp"
@@ -52,21 +53,23 @@ class Budget {
         may_look_(options.max_evaluations.value_or(0) == 0 && !options.retune),
         start_(Clock::now()),
         deadline_(total_, start_) {
-    std::map<std::pair<const ServedHandle*, Values>, std::size_t> places;
+    BudgetPlaces places(engine);
     std::map<std::pair<std::string, std::vector<std::string>>, std::size_t> kernels;
     for (const WeightedProblem& p : problems) {
-      const auto [place, first] = places.try_emplace({p.handle, p.problem}, items_.size());
-      asked_.push_back(place->second);
-      if (!first) {
-        double& weight = courses_[place->second].weight;
-        weight = std::min(weight + p.weight, std::numeric_limits<double>::max());
-        continue;
+      const BudgetPlaces::Place place = places.of(p);
+      asked_.push_back(place.index);
+      if (place.index == items_.size()) {
+        const KernelDefinition& kernel = p.handle->definition();
+        const std::size_t number =
+            kernels.try_emplace({kernel.name, kernel.types}, kernels.size()).first->second;
+        items_.push_back({p.handle, p.problem, place.first, {}, {}, {}, {}, {}, {}});
+        courses_.push_back({number, 0, {}});
       }
-      const KernelDefinition& kernel = p.handle->definition();
-      const std::size_t number =
-          kernels.try_emplace({kernel.name, kernel.types}, kernels.size()).first->second;
-      items_.push_back({p.handle, p.problem, {}, {}, {}, {}, {}});
-      courses_.push_back({number, p.weight, {}});
+      Item& item = items_[place.index];
+      if (p.handle != item.handle && std::ranges::find(item.others, p.handle) == item.others.end())
+        item.others.push_back(p.handle);
+      double& weight = courses_[place.index].weight;
+      weight = std::min(weight + p.weight, std::numeric_limits<double>::max());
     }
   }
 
@@ -94,8 +97,10 @@ class Budget {
 
  private:
   struct Item {
-    ServedHandle* handle;
+    ServedHandle* handle;  ///< tunes it
     Values problem;
+    const ServedHandle* first;          ///< of all handles of the kernel
+    std::vector<ServedHandle*> others;  ///< of the kernel, for the same problem: get what is found
     BestConfigs best;
     Values guess;  ///< the other config that is compiled first; empty: none
     std::optional<TuneResult> result;
@@ -105,7 +110,6 @@ class Budget {
     const KernelDefinition& kernel() const { return handle->definition(); }
   };
   using Instance = std::pair<ServedHandle*, Values>;
-
   Builder::Access access() const {
     return engine_.may_compile() ? Builder::Access::compile : Builder::Access::look_up;
   }
@@ -184,13 +188,25 @@ class Budget {
   void stand_in() {
     for (Item& item : items_) {
       if (item.best.configs.empty() || item.handle->fixed()) continue;
-      try {
-        const auto how = options_.stop.stop_requested() ? Builder::Access::look_up : access();
-        item.handle->provisions().serve(item.problem, item.best, how, true, Stay::while_used);
-      } catch (const DeviceLost&) {
-        throw;
-      } catch (...) {  // as above
-      }
+      const auto how = options_.stop.stop_requested() ? Builder::Access::look_up : access();
+      const auto serve = [&](ServedHandle& handle, const BestConfigs& best) {
+        handle.provisions().serve(item.problem, best, how, true, Stay::while_used);
+      };
+      ignoring_errors([&] { serve(*item.handle, item.best); });
+      for (ServedHandle* const other : item.others)
+        ignoring_errors(
+            [&] { serve(*other, other->provisions().best_configs(item.problem, options_)); });
+    }
+  }
+
+  /// Those that tuning the problem reports, or that leave what is in use as it is.
+  template <class Work>
+  static void ignoring_errors(const Work& work) {
+    try {
+      work();
+    } catch (const DeviceLost&) {
+      throw;
+    } catch (...) {
     }
   }
 
@@ -253,6 +269,8 @@ class Budget {
       const bool measured = result.winner().status == CandidateStatus::measured;
       const bool more = !result.complete && (looks || result.end == SearchEnd::seconds);
       const bool waited = more && tuned.ending == Ending::undecided;  // another had the turn
+      for (ServedHandle* const other : item.others)
+        ignoring_errors([&] { other->use_outcome(tuned, options); });
       course.done = !waited && (!more || (result.from_store && !looks) || options_.retune ||
                                 (measured && item.handle->fixed()));
       course.slices.push_back({took, measured ? result.winner().seconds : 0});
@@ -314,7 +332,7 @@ class Budget {
     const Item* nearest = nullptr;
     double least = std::numeric_limits<double>::infinity();
     for (const Item& other : items_) {
-      if (other.handle != item.handle || !is_measured(other)) continue;
+      if (other.first != item.first || !is_measured(other)) continue;
       const double far =
           std::inner_product(other.problem.begin(), other.problem.end(), item.problem.begin(), 0.0,
                              std::plus<>(), size_distance);
@@ -334,17 +352,21 @@ class Budget {
   /// Puts what is expected to be best in use, so that launches begin no other tuning, except where
   /// no candidate passed verification. Returns whose winner that is, if it is another problem's.
   const Item* use_best_expected(const Item& item) {
-    Provisions& provisions = item.handle->provisions();
     const bool known = is_measured(item) || item.best.winner || item.handle->find(item.problem);
     const Item* const neighbour = known ? nullptr : neighbour_of(item);
-    try {
-      if (neighbour && provisions.use_expected(item.problem, neighbour->result->winner().config,
-                                               access(), Stay::while_used))
-        return neighbour;
-    } catch (const DeviceLost&) {
-      throw;
-    } catch (...) {  // it works for the neighbour alone
-    }
+    for (ServedHandle* const other : item.others) use_best_expected(item, *other, neighbour);
+    return use_best_expected(item, *item.handle, neighbour);
+  }
+
+  const Item* use_best_expected(const Item& item, ServedHandle& handle, const Item* neighbour) {
+    Provisions& provisions = handle.provisions();
+    bool used = false;
+    if (neighbour)
+      ignoring_errors([&] {  // it may work for the neighbour alone
+        used = provisions.use_expected(item.problem, neighbour->result->winner().config, access(),
+                                       Stay::while_used);
+      });
+    if (used) return neighbour;
     provisions.use_stand_in(item.problem, Stay::while_used);
     return nullptr;
   }

@@ -15,7 +15,6 @@
 #include "kiln/detail/format.hpp"
 #include "runtime/prepare/tune_budget.hpp"
 #include "runtime/serve/engine.hpp"
-#include "runtime/serve/provisions.hpp"
 #include "runtime/serve/tune_one.hpp"
 #include "runtime/support/time_limit.hpp"
 
@@ -53,7 +52,6 @@ class Model {
       options.max_seconds = *options_.max_seconds * (1 - part_of_meetings());
       tuned = tune_within(engine_, problems_, options);
     }
-    use_what_is_known();
     meet_all();
     std::vector<TuneResult> results;
     std::exception_ptr first_failure;
@@ -162,23 +160,6 @@ class Model {
   static KernelProblem kernel_problem(const WeightedProblem& p) {
     const KernelDefinition& kernel = p.handle->definition();
     return {kernel.name, kernel.types, p.problem};
-  }
-
-  /// Of several handles of a kernel the last one has been tuned furthest.
-  void use_what_is_known() {
-    std::map<KernelProblem, std::set<ServedHandle*>> handles;
-    for (const WeightedProblem& p : problems_) handles[kernel_problem(p)].insert(p.handle);
-    for (const auto& [kernel, own] : handles) {
-      if (own.size() == 1) continue;
-      const Values& problem = std::get<Values>(kernel);
-      for (ServedHandle* const handle : own) try {
-          if (const auto known = handle->known(problem))
-            handle->provisions().use_better_known(problem, *known);
-        } catch (const DeviceLost&) {
-          throw;
-        } catch (...) {  // what it has in use stays
-        }
-    }
   }
 
   BudgetResult failed(const Meeting& meeting, const std::exception_ptr& why) const {

@@ -22,6 +22,7 @@ namespace kiln {
 
 using detail::Engine;
 using detail::format;
+using runtime::GuardedLaunches;
 using runtime::RankLog;
 using runtime::RegionExchange;
 using runtime::RegionRunner;
@@ -129,13 +130,8 @@ class RegionTuning {
  private:
   void run_first() {
     try {
-      std::string wrong;
-      const auto discover = [&] { wrong = runner_.discover(); };
-      if (options_.together.guard)
-        options_.together.guard(discover);
-      else
-        discover();
-      if (!wrong.empty())
+      GuardedLaunches launches(options_.together.guard);
+      if (const std::string wrong = runner_.discover(launches); !wrong.empty())
         throw UserError(format(
             "tune_region: `check` rejected the first run, before anything was tried: {}", wrong));
     } catch (...) {

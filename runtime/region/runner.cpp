@@ -36,15 +36,17 @@ Values RegionRunner::default_of(const Tunable& what, std::span<const std::int64_
   return engine_.workshop().default_config(what, problem);
 }
 
-std::string RegionRunner::discover() {
+std::string RegionRunner::discover(GuardedLaunches& launches) {
   discovering_ = true;
-  call();
+  double seconds = 0;
+  call(launches, seconds);
   discovering_ = false;
   const std::string damage = clear_semaphores(), wrong = verdict();
   return damage.empty() ? wrong : damage;
 }
 
-RegionRunner::Outcome RegionRunner::run(std::span<const Assignment> assignments) {
+RegionRunner::Outcome RegionRunner::run(std::span<const Assignment> assignments,
+                                        GuardedLaunches& launches) {
   Outcome outcome;
   outcome.site_seconds.resize(sites_.size());
   outcome.failures.resize(sites_.size());
@@ -58,10 +60,15 @@ RegionRunner::Outcome RegionRunner::run(std::span<const Assignment> assignments)
                          sites_[s].what().space().describe(kernel->config));
   watches_used_ = 0;
   try {
-    outcome.seconds = call();
+    try {
+      call(launches, outcome.seconds);
+    } catch (const GivenUp& why) {
+      outcome.wrong = why.what();
+    }
     add_up(outcome);
-    outcome.wrong = clear_semaphores();
-    if (const std::string wrong = verdict(); outcome.wrong.empty()) outcome.wrong = wrong;
+    const bool ended = outcome.wrong.empty();
+    const std::string damage = clear_semaphores(), wrong = ended ? verdict() : "";
+    if (ended) outcome.wrong = damage.empty() ? wrong : damage;
   } catch (...) {
     outcome.thrown = std::current_exception();
     try {
@@ -74,27 +81,33 @@ RegionRunner::Outcome RegionRunner::run(std::span<const Assignment> assignments)
   return outcome;
 }
 
-double RegionRunner::call() {
-  if (options_.before) options_.before();
-  Region region = detail::Access::region(*this, functions_);
-  streams_.clear();
-  workspaces_.clear();
-  ++runs_;
-  const auto start = std::chrono::steady_clock::now();
-  for (int call = 0; call < options_.calls; ++call) region_(region);
-  try {
-    const auto wait = [&] {
-      for (const Stream& stream : streams_) engine_.device()->synchronize(stream);
-    };
-    if (outcome_)
-      watched("the wait for the streams of " + tried(), false, wait);
-    else
-      wait();
-  } catch (const Error& error) {
-    give_up_if_lost(error.what());
-    throw;
-  }
-  return seconds_since(start);
+void RegionRunner::call(GuardedLaunches& launches, double& seconds) {
+  launches.share_failure([&] {
+    if (options_.before) options_.before();
+    Region region = detail::Access::region(*this, functions_);
+    streams_.clear();
+    workspaces_.clear();
+    ++runs_;
+    launches.run([&] {
+      const auto start = std::chrono::steady_clock::now();
+      for (int call = 0; call < options_.calls; ++call) region_(region);
+      wait_for_streams();
+      seconds = seconds_since(start);
+    });
+  });
+}
+
+void RegionRunner::wait_for_streams() try {
+  const auto wait = [&] {
+    for (const Stream& stream : streams_) engine_.device()->synchronize(stream);
+  };
+  if (outcome_)
+    watched("the wait for the streams of " + tried(), false, wait);
+  else
+    wait();
+} catch (const Error& error) {
+  give_up_if_lost(error.what());
+  throw;
 }
 
 void RegionRunner::add_up(Outcome& outcome) {

@@ -18,6 +18,7 @@
 #include "runtime/measure/watched_bench.hpp"
 #include "runtime/region/function.hpp"
 #include "runtime/serve/engine.hpp"
+#include "runtime/support/guarded_launches.hpp"
 
 namespace kiln::runtime {
 
@@ -40,8 +41,9 @@ class RegionRunner final : public detail::RegionCore {
   RegionRunner(detail::Engine& engine, const std::function<void(Region&)>& region,
                const RegionOptions& options, bool defaults);
 
-  /// The first run: finds the sites, and what `check` says of it. @throws what the region throws.
-  std::string discover();
+  /// The first run: finds the sites, and what `check` says of it. @throws what the region throws,
+  /// and as GuardedLaunches::run.
+  std::string discover(GuardedLaunches& launches);
   const std::vector<Site>& sites() const noexcept { return sites_; }
 
   /// What a site launches in one run; null: its base.
@@ -53,11 +55,11 @@ class RegionRunner final : public detail::RegionCore {
     std::vector<double> site_seconds;   ///< mean per launch of those timed; 0: not launched
     std::vector<std::string> failures;  ///< not empty: the candidate failed, its base was launched
     std::vector<bool> hung;             ///< the candidate took too long; that is its failure
-    std::string wrong;                  ///< by `check`
+    std::string wrong;                  ///< by `check`, or why the run was given up
     double seconds = 0;                 ///< of the whole run
     std::exception_ptr thrown;          ///< by the region, `before`, or its bases
   };
-  Outcome run(std::span<const Assignment> assignments);
+  Outcome run(std::span<const Assignment> assignments, GuardedLaunches& launches);
 
   std::size_t runs() const noexcept { return runs_; }
   const std::vector<std::string>& late() const noexcept { return late_; }
@@ -77,8 +79,9 @@ class RegionRunner final : public detail::RegionCore {
   detail::Launchable base_of(const detail::RegionLaunch& launch) const;
   void launch_at(std::size_t site, const detail::RegionLaunch& launch);
   void start(const detail::Launchable& ready, const detail::RegionLaunch& launch);
-  /// Seconds until all streams are done.
-  double call();
+  /// @param seconds until all streams are done
+  void call(GuardedLaunches& launches, double& seconds);
+  void wait_for_streams();
   void add_up(Outcome& outcome);
   std::string verdict() const;
   void give_up_if_lost(const std::string& why);

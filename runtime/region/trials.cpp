@@ -235,32 +235,21 @@ const Launchable* RegionTrials::load(std::size_t s, std::size_t c, std::string& 
 // --- the runs -----------------------------------------------------------------------------------
 
 /// A run that had to be ended counts as one with wrong results: so its candidates are tried again
-/// one by one. What a rank itself throws ends the others' waits, too.
-void RegionTrials::run_guarded(const std::function<RegionRunner::Outcome()>& run,
-                               RegionRunner::Outcome& outcome) {
-  const GuardedEnd end = launch_guarded(options_.together.guard, [&] {
-    outcome = run();
-    if (outcome.thrown) std::rethrow_exception(outcome.thrown);
-  });
-  outcome.thrown = end.own;
-  if (!end.own && !end.given_up.empty()) outcome.wrong = end.given_up;
-}
-
-/// Whatever happens here, this rank takes part in the exchange. False: no more runs.
+/// one by one. Whatever happens here, this rank takes part in the exchange. False: no more runs.
 bool RegionTrials::run_once(RegionSchedule& schedule, Deadline until) {
   const std::vector<RegionSchedule::Place> places = schedule.next();
   RegionRunner::Outcome outcome;
   std::vector<std::string> unloaded(sites_.size());
+  GuardedLaunches launches(options_.together.guard);
   try {
-    const auto run = [&] {
+    launches.share_failure([&] {
       forget_others(places, schedule);
       std::vector<RegionRunner::Assignment> assignments(sites_.size());
       for (std::size_t s = 0; s < sites_.size(); ++s)
         if (places[s].candidate)
           assignments[s] = {load(s, *places[s].candidate, unloaded[s]), places[s].tried};
-      return runner_.run(assignments);
-    };
-    run_guarded(run, outcome);
+      outcome = runner_.run(assignments, launches);
+    });
   } catch (...) {
     outcome.thrown = std::current_exception();
   }

@@ -74,8 +74,6 @@ class RegionTrials final : public Trials {
   bool build(Deadline until, Deadline last);
   void build_all(Deadline until);
   void try_to_build(const Site& site, Candidate& candidate) const;
-  void run_guarded(const std::function<RegionRunner::Outcome()>& run,
-                   RegionRunner::Outcome& outcome);
   bool run_once(RegionSchedule& schedule, Deadline until);
   const detail::Launchable* load(std::size_t site, std::size_t candidate, std::string& why);
   void forget_others(std::span<const RegionSchedule::Place> places, const RegionSchedule& schedule);

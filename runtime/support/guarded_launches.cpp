@@ -1,31 +1,46 @@
 #include "runtime/support/guarded_launches.hpp"
 
-#include "runtime/support/foreign_exception.hpp"
+#include "runtime/support/rank_exchange.hpp"
 
 namespace kiln::runtime {
 
-GuardedEnd launch_guarded(const Guard& guard, const std::function<void()>& launches) {
-  GuardedEnd end;
+void GuardedLaunches::run(const std::function<void()>& launch) {
+  if (failure_) std::rethrow_exception(failure_);
+  if (!given_up_.empty()) throw GivenUp(given_up_);
+  ++begun_;
+  if (!guard_) return launch();
   bool launched = false;
+  std::exception_ptr own;
   const auto watched = [&] {
     launched = true;
     try {
-      launches();
+      launch();
     } catch (...) {
-      end.own = std::current_exception();
+      own = std::current_exception();
       throw;  // the guard then ends the others' waits
     }
   };
   try {
-    guard ? guard(watched) : watched();
-  } catch (const std::exception& error) {
-    if (!launched) throw;
-    end.given_up = *error.what() ? error.what() : "unknown";
+    guard_(watched);
   } catch (...) {
-    if (!launched) throw;
-    end.given_up = kForeignException;
+    if (!launched) {
+      failure_ = std::current_exception();
+      throw;
+    }
+    given_up_ = failure_of([] { throw; });
   }
-  return end;
+  if (own) std::rethrow_exception(own);
+  if (!given_up_.empty()) throw GivenUp(given_up_);
+}
+
+void GuardedLaunches::share_failure(const std::function<void()>& work) {
+  const std::size_t before = begun_;
+  try {
+    work();
+  } catch (...) {
+    if (begun_ == before) run([] { throw; });
+    throw;
+  }
 }
 
 }  // namespace kiln::runtime

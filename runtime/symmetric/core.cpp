@@ -266,10 +266,13 @@ void SymmetricCore::guarded(double seconds, const std::function<void()>& launche
   } catch (...) {
     thrown = std::current_exception();
   }
-  // What a rank gave up is over for all of them here. Were it still there at the next use, ranks
-  // that are late could not tell whether another one has given up only then.
+  // What a rank gave up is over for all of them here, and all know of it. Were it still there at
+  // the next use, ranks that are late could not tell whether another one has given up only then.
   try {
-    if (has_given_up(deadline_in(seconds + options_.seconds))) reset();
+    if (has_given_up(deadline_in(seconds + options_.seconds))) {
+      if (!thrown) thrown = std::make_exception_ptr(EnvironmentError(reason()));
+      reset();
+    }
   } catch (...) {
     if (!thrown) throw;
   }

@@ -8,7 +8,6 @@
 
 #include "kiln/detail/format.hpp"
 #include "runtime/device/spare_memory.hpp"
-#include "runtime/support/guarded_launches.hpp"
 #include "runtime/tune/candidates.hpp"
 #include "runtime/tune/cost_model.hpp"
 #include "runtime/tune/tuner.hpp"
@@ -222,32 +221,21 @@ Candidate BenchTrials::measure_in_step(std::size_t problem, const Values& config
     if (candidate) return *std::move(candidate);
   }
   Candidate candidate;
-  // This includes data and binary: a failure here ends what the other ranks wait for.
-  const auto measure = [&] {
+  GuardedLaunches launches(options_.together.guard);
+  launches.share_failure([&] {
     get_ready_for_lockstep(problem);
     TrialMaker& maker = *makers_[problem];
     Trial trial = maker.trial(config, maker.build(config));
     trial.timing = timing;
     try {
-      candidate = runtime::measure_in_step(maker.bench(), trial, config);
+      candidate = runtime::measure_in_step(maker.bench(), trial, config, launches);
     } catch (const DeviceLost& lost) {
       candidate.config = config;
       candidate.status = CandidateStatus::crashed;
       candidate.reason = lost.what();
       throw TrialLostDevice(lost, problem, {candidate});
     }
-  };
-  const GuardedEnd end = launch_guarded(options_.together.guard, measure);
-  if (end.own) std::rethrow_exception(end.own);  // it is this rank's, not the candidate's
-  if (end.given_up.empty()) return candidate;
-  if (candidate.status == CandidateStatus::launch_failed) {  // that is why others have waited
-    candidate.reason += format("; {}", end.given_up);
-    return candidate;
-  }
-  candidate = {};
-  candidate.config = config;
-  candidate.status = CandidateStatus::hung;
-  candidate.reason = end.given_up;
+  });
   return candidate;
 }
 

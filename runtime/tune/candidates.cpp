@@ -47,7 +47,8 @@ std::string shortened(const std::string& text) {
 std::vector<TuningFailedError::Reason> reasons_of(const TuneResult& result) {
   std::vector<TuningFailedError::Reason> reasons;
   for (const Candidate& c : result.candidates)
-    reasons.push_back({result.describe(c), std::string(to_string(c.status)) + ": " + c.reason});
+    reasons.push_back(
+        {result.describe(c), std::string(to_string(c.status)) + ": " + c.reason, c.status});
   return reasons;
 }
 

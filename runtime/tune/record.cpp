@@ -262,6 +262,11 @@ Digest definition_digest(const Tunable& subject, const SourceDigests& sources) {
   return key.finish().digest;
 }
 
+bool same_space(const Tunable& a, const Tunable& b, std::span<const std::int64_t> problem,
+                const DeviceInfo& device) {
+  return describe_space(a, problem, device) == describe_space(b, problem, device);
+}
+
 Key record_key(const Tunable& subject, std::span<const std::int64_t> problem,
                const DeviceInfo& device, const SourceDigests& sources) {
   KeyBuilder key("record", kKeySchema);

@@ -31,6 +31,10 @@ inline constexpr const char* kReferenceSourceField = "device reference's source"
 /// is measured, and the sources, except the values of the parameters and what callables do.
 Digest definition_digest(const detail::Tunable& subject, const SourceDigests& sources);
 
+/// Whether two of one definition search among the same configs, except for what constraints do.
+bool same_space(const detail::Tunable& a, const detail::Tunable& b,
+                std::span<const std::int64_t> problem, const DeviceInfo& device);
+
 /// The key under which a result is kept. What is wanted: the definition, as above; the bucketed
 /// problem; the device's fingerprint. What it is made with: the sources.
 Key record_key(const detail::Tunable& subject, std::span<const std::int64_t> problem,

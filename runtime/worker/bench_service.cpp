@@ -189,7 +189,7 @@ class Desk {
         return reach(fields);
       case Ask::begin_in_step:
         for (PeerPart& part : parts_) part.reset();
-        bench_->keep_in_step(true);
+        bench_->keep_in_step(&in_step_);
         return;
       case Ask::is_there:
         return;
@@ -258,6 +258,7 @@ class Desk {
   WorkerSetup setup_;  ///< until there is a bench
   std::vector<PeerPart> parts_;
   std::unique_ptr<DrawsBench> bench_;
+  GuardedLaunches in_step_;  ///< without a guard: this process is ended instead
   std::map<std::uint64_t, std::shared_ptr<Rig>> rigs_;
   std::uint64_t rig_count_ = 0, kept_count_ = 0;
   std::vector<std::vector<detail::HostArray>> outputs_;  ///< of the latest check, by draw

@@ -326,7 +326,8 @@ WorkerGroup::Said WorkerGroup::launch(IsolatedBench& bench, Rig& rig, const Timi
   Said said;
   try {
     bench.link().answer_within(seconds_.candidate);
-    candidate = measure_in_step(bench, rig, timing, candidate.config);
+    GuardedLaunches launches;  // the worker is ended instead
+    candidate = measure_in_step(bench, rig, timing, candidate.config, launches);
     if (candidate.status != CandidateStatus::measured)
       said.fail(candidate.status, candidate.reason);
   } catch (const OutOfMemory& error) {  // it passes by itself

@@ -57,6 +57,13 @@ TEST_CASE("a candidate that makes ranks wait in vain is ended on all of them, an
     CHECK(check_silent_candidates(std::vector<std::string>(ranks, "host"), 0.3) == "");
 }
 
+TEST_CASE("a check that takes longer than a candidate has costs nothing, unless its rank is late",
+          "[host][symmetric]") {
+  for (const std::size_t ranks : {2U, 3U})
+    CHECK(check_slow_check(std::vector<std::string>(ranks, "host"), 0.3, 1, 60) == "");
+  CHECK(check_slow_check({"host", "host"}, 0.3, 5, 2) == "");
+}
+
 TEST_CASE("ranks tune in memory that was given up before", "[host][symmetric]") {
   for (const int ranks : {2, 3}) {
     auto ends = thread_communicators(ranks);

@@ -85,6 +85,39 @@ TEST_CASE("a budget that does not suffice is kept, and each problem has somethin
   CHECK(runtime.wanted().wanted.empty());
 }
 
+TEST_CASE("a problem of several handles of a kernel is tuned once, with the weights of all",
+          "[runtime][budget]") {
+  Directory directory;
+  Process process(directory.path());
+  process.of(4).seconds = 0.5e-3;
+  process.of(8).seconds = 0.1e-3;
+  const Runtime runtime = process.runtime();
+  const auto first = runtime.tuned(doubling()), second = runtime.tuned(doubling()),
+             other = runtime.tuned(doubling({1, 2, 4}));
+  const std::vector<TuneJob> jobs{
+      {first, {50}, 2}, {first, {60}, 3}, {second, {50}, 2}, {second, {70}, 1}, {other, {50}, 1}};
+  TuneOptions options{.max_seconds = 60};
+  options.retune = GENERATE(false, true);
+  std::vector<std::int64_t> order;
+  options.progress = [&](const TuneProgress& now) {
+    if (order.empty() || order.back() != now.problem[0]) order.push_back(now.problem[0]);
+  };
+  const auto results = runtime.tune(jobs, options);
+  CHECK(runtime.statistics().tuned == 4);
+  CHECK(order == std::vector<std::int64_t>{50, 60, 70, 50});  // heavy ones first
+  for (const std::size_t job : {0, 1, 2, 3}) {
+    CHECK(results[job].complete);
+    CHECK(results[job].winner().config == Values{8, 0});
+  }
+  CHECK(results[4].winner().config == Values{4, 0});  // it searches among others
+  const int timings = process.device->timings;
+  for (const auto& handle : {first, second}) CHECK(handle.config({50}) == Values{8, 0});
+  CHECK(first.config({60}) == Values{8, 0});
+  CHECK(second.config({70}) == Values{8, 0});
+  CHECK(other.config({50}) == Values{4, 0});
+  CHECK(process.device->timings == timings);
+}
+
 TEST_CASE("what is not reached is launched as its nearest neighbour's winner",
           "[runtime][budget]") {
   Directory directory;
@@ -95,9 +128,10 @@ TEST_CASE("what is not reached is launched as its nearest neighbour's winner",
   const bool modelled = GENERATE(false, true);
   KernelDefinition kernel = doubling(many_values());
   if (modelled) kernel.untuned_by_cost = [](const DeviceLimits&) { return true; };
-  const auto handle = runtime.tuned(kernel);
+  const auto even = runtime.tuned(kernel), odd = runtime.tuned(kernel);
+  const auto handle_of = [&](std::int64_t n) { return n % 2 == 0 ? even : odd; };
   std::vector<TuneJob> jobs;
-  for (int n = 100; n < 160; ++n) jobs.push_back({handle, {n}});
+  for (int n = 100; n < 160; ++n) jobs.push_back({handle_of(n), {n}});
   std::stop_source stop;
   TuneOptions options{.max_seconds = 1000};
   options.stop = stop.get_token();
@@ -114,7 +148,7 @@ TEST_CASE("what is not reached is launched as its nearest neighbour's winner",
   for (const TuneResult& r : results) {
     const std::int64_t n = r.problem[0];
     INFO(n << " " << to_string(r.winner().status) << " " << to_string(r.end));
-    CHECK(handle.config({n}) == r.winner().config);
+    CHECK(handle_of(n).config({n}) == r.winner().config);
     if (winners.contains(n)) continue;
     // If two are equally far away, the larger one is nearer, by the ratio of sizes.
     const auto above = winners.lower_bound(n);

@@ -226,9 +226,11 @@ TEST_CASE("candidates that fail on a rank keep what they came to", "[runtime][ra
       });
   for (const auto& mine : reasons) {
     REQUIRE(mine.size() == 4);
-    for (const auto& [config, reason] : mine)
-      CHECK_THAT(reason, Catch::StartsWith(config == "a=4,b=0" ? "launch_failed: refused"
-                                                               : "wrong_result: "));
+    for (const auto& [config, reason, status] : mine) {
+      const bool refused = config == "a=4,b=0";
+      CHECK(status == (refused ? CandidateStatus::launch_failed : CandidateStatus::wrong_result));
+      CHECK_THAT(reason, Catch::StartsWith(refused ? "launch_failed: refused" : "wrong_result: "));
+    }
   }
 }
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <future>
@@ -275,6 +276,12 @@ TEST_CASE("nothing usable is an error with every reason", "[runtime][tuner]") {
     CHECK(contains(reasons["a=1,b=0"], "compile_failed: bad template"));
     CHECK(contains(reasons["a=2,b=0"], "launch_failed: fault"));
     CHECK(contains(reasons["a=4,b=0"], "wrong_result"));
+    const auto has = [&](CandidateStatus status) {
+      return std::ranges::count(error.reasons(), status, &TuningFailedError::Reason::status) == 1;
+    };
+    CHECK(has(CandidateStatus::compile_failed));
+    CHECK(has(CandidateStatus::launch_failed));
+    CHECK(has(CandidateStatus::wrong_result));
     CHECK(contains(error.what(), "1 configs were ruled out beforehand: a is not 8"));
     CHECK(contains(error.what(), "doubling"));
     CHECK(contains(error.what(), "n=100"));
