@@ -190,6 +190,9 @@ struct RegionResult {
 /// streams in that interval are part of it. Configs are saved, and used by the handles from then
 /// on. If any rank fails, all ranks use the defaults, and RankReport says why.
 ///
+/// Configs that were on record before, on all ranks, stay unless whole runs are faster with those
+/// that were found: in the end both take turns, all sites at once.
+///
 /// A candidate that cannot be launched is replaced by the one in use (with ranks, the default) for
 /// that launch, so that the run comes to its end. A site that a run does not launch waits for its
 /// turn; after a few runs without it, the rest of its candidates are left out.

@@ -30,11 +30,15 @@ float middle(std::vector<float> values) {
 
 }  // namespace
 
-RegionSchedule::RegionSchedule(std::vector<Usable> sites, Options options) : options_(options) {
+RegionSchedule::RegionSchedule(std::vector<Usable> sites, Options options,
+                               std::vector<std::optional<std::size_t>> incumbents)
+    : options_(options) {
+  incumbents.resize(sites.size());
   for (const Usable& usable : sites) {
     Site& site = sites_.emplace_back();
     for (const bool may : usable)
       site.candidates.emplace_back().fate = may ? Fate::open : Fate::refused;
+    site.incumbent = incumbents[sites_.size() - 1];
     while (sweeping(site) && site.candidates[site.turn].fate != Fate::open) ++site.turn;
   }
   go_on();
@@ -46,6 +50,8 @@ std::vector<RegionSchedule::Place> RegionSchedule::next() const {
   for (const Site& site : sites_) {
     if (phase_ == Phase::sweep && sweeping(site))
       run.push_back({site.turn, true});
+    else if (phase_ == Phase::rivals && incumbents_turn() && has_rival(site))
+      run.push_back({site.incumbent, false});
     else
       run.push_back({site.best, false});
   }
@@ -54,7 +60,8 @@ std::vector<RegionSchedule::Place> RegionSchedule::next() const {
   return run;
 }
 
-void RegionSchedule::ran(std::span<const float> shared, std::span<const float> own, bool wrong) {
+void RegionSchedule::ran(std::span<const float> shared, std::span<const float> own, bool wrong,
+                         float whole) {
   switch (phase_) {
     case Phase::sweep:
       after_sweep(shared, own, wrong);
@@ -64,6 +71,9 @@ void RegionSchedule::ran(std::span<const float> shared, std::span<const float> o
       break;
     case Phase::suspects:
       after_suspect(shared, wrong);
+      break;
+    case Phase::rivals:
+      after_rival(shared, wrong, whole);
       break;
     case Phase::closing:
       if (wrong) hopeless_ = "the chosen configs give wrong results together";
@@ -218,6 +228,30 @@ void RegionSchedule::open_finals(std::size_t s) {
   if (site.finalists.size() < 2) site.finalists.clear();
 }
 
+bool RegionSchedule::has_rival(const Site& site) const {
+  return site.incumbent && site.best && site.best != site.incumbent &&
+         site.candidates[*site.incumbent].fate == Fate::measured;
+}
+
+/// A site's own times leave out what its config costs the others: what the device still does for it
+/// when they begin, or how late it makes a rank.
+void RegionSchedule::after_rival(std::span<const float> shared, bool wrong, float whole) {
+  const int all = 2 * (options_.warmup + options_.repeats);
+  if (wrong && !incumbents_turn()) hopeless_ = "the chosen configs give wrong results together";
+  if (wrong || std::ranges::any_of(shared, [](float t) { return std::isinf(t); })) {
+    rival_runs_ = all;  // right results are what counts
+    return;
+  }
+  if (rival_runs_ / 2 >= options_.warmup)
+    (incumbents_turn() ? at_incumbents_ : at_best_).push_back(whole);
+  if (++rival_runs_ != all || middle(at_best_) < middle(at_incumbents_)) return;
+  for (std::size_t s = 0; s < sites_.size(); ++s)
+    if (has_rival(sites_[s])) {
+      sites_[s].kept = true;
+      choose_best(s);
+    }
+}
+
 void RegionSchedule::advance(Site& site) {
   site.runs = 0;
   site.missed = 0;
@@ -247,9 +281,14 @@ void RegionSchedule::go_on() {
     if (final_ == sites_.size()) {
       const bool chosen = std::any_of(sites_.begin(), sites_.end(),
                                       [](const Site& s) { return s.candidates.size() > 1; });
-      phase_ = chosen ? Phase::closing : Phase::done;
+      phase_ = !chosen ? Phase::done
+               : std::ranges::any_of(sites_, [&](const Site& s) { return has_rival(s); })
+                   ? Phase::rivals
+                   : Phase::closing;
     }
   }
+  if (phase_ == Phase::rivals && rival_runs_ == 2 * (options_.warmup + options_.repeats))
+    phase_ = Phase::closing;
   if (phase_ == Phase::closing && closing_ == options_.warmup + options_.repeats)
     phase_ = Phase::done;
 }
@@ -260,6 +299,16 @@ RegionSchedule::Fate RegionSchedule::fate(std::size_t site, std::size_t candidat
 
 std::vector<float> RegionSchedule::times(std::size_t s) const {
   const Site& site = sites_[s];
+  std::vector<float> result = own_times(site);
+  if (!site.kept) return result;
+  const float kept = result[*site.incumbent],
+              least = std::nextafter(kept * (1 + options_.margin), kFailed);
+  for (std::size_t c = 0; c < result.size(); ++c)
+    if (c != site.incumbent) result[c] = std::max(result[c], least);
+  return result;
+}
+
+std::vector<float> RegionSchedule::own_times(const Site& site) const {
   std::vector<float> result;
   for (const Candidate& c : site.candidates)
     result.push_back(c.fate == Fate::measured ? middle(c.sweep.shared) : kFailed);

@@ -102,12 +102,16 @@ std::vector<std::vector<Candidate>> RegionTrials::measure(std::span<const Reques
   bool going_on = build(until, deadline);
 
   std::vector<RegionSchedule::Usable> usable;
+  std::vector<std::optional<std::size_t>> incumbents;
   for (const Prepared& site : sites_) {
+    incumbents.push_back(site.request ? site.request->incumbent : std::nullopt);
     auto& may = usable.emplace_back();
     for (const Candidate& c : site.candidates) may.push_back(c.reason.empty());
   }
-  RegionSchedule schedule(std::move(usable), {options_.warmup, options_.repeats, options_.finalists,
-                                              options_.together.margin});
+  RegionSchedule schedule(
+      std::move(usable),
+      {options_.warmup, options_.repeats, options_.finalists, options_.together.margin},
+      std::move(incumbents));
   while (going_on && schedule.phase() != RegionSchedule::Phase::done)
     going_on = run_once(schedule, until);
   if (!schedule.hopeless().empty()) throw std::runtime_error(schedule.hopeless());
@@ -267,6 +271,7 @@ bool RegionTrials::run_once(RegionSchedule& schedule, Deadline until) {
     told.push_back(!failure.empty() ? kFailed : static_cast<float>(seconds));
   }
   const std::vector<float> own = told;
+  told.push_back(static_cast<float>(outcome.seconds));
   told.push_back(outcome.wrong.empty() ? 0.0F : 1.0F);
   if (!outcome.thrown && options_.progress) try {
       options_.progress({runner_.runs(), schedule.done(), schedule.total()});
@@ -276,7 +281,7 @@ bool RegionTrials::run_once(RegionSchedule& schedule, Deadline until) {
   told.push_back(outcome.thrown ? kBroken : end_wanted(until));
   const auto patience = deadline_after(Clock::now(), exchange_.step_seconds());
   try {
-    exchange_.share(told, sites_.size(), patience);
+    exchange_.share(told, sites_.size() + 1, patience);
   } catch (...) {
     if (!outcome.thrown) throw;
   }
@@ -303,7 +308,7 @@ bool RegionTrials::run_once(RegionSchedule& schedule, Deadline until) {
   for (std::size_t s = 0; s < seen.size(); ++s)
     if (seen[s] == 0 || std::isinf(seen[s])) seen[s] = shared[s];
   if (!wrong) keep_seconds(places, schedule, outcome);
-  schedule.ran(shared, seen, wrong);
+  schedule.ran(shared, seen, wrong, told[sites_.size()]);
   for (std::size_t s = 0; s < sites_.size(); ++s) {
     if (!places[s].tried || !wrong) continue;
     Candidate& candidate = sites_[s].candidates[*places[s].candidate];

@@ -115,13 +115,14 @@ Worked RankWork::perform(const Work& work, Deadline deadline) {
   for (const auto& [s, candidates] : work.items) {
     // No rank measures once more what this rank alone has.
     const bool whole = candidates.size() == lists_[s].configs.size();
-    Request request{s, {}, work.kind == Work::Kind::finals || !second_look_ || whole};
+    Request request{s, {}, {}, work.kind == Work::Kind::finals || !second_look_ || whole};
     for (const std::size_t c : candidates) {
       const Candidate* const known = left_out(s, c);
       if (known && trials_.always_in_step())
         request.refused[request.configs.size()] = {known->status, known->reason};
       else if (known)
         continue;
+      if (c == lists_[s].incumbent) request.incumbent = request.configs.size();
       request.configs.push_back(lists_[s].configs[c]);
     }
     if (!request.configs.empty()) requests.push_back(std::move(request));

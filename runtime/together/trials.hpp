@@ -29,6 +29,7 @@ struct TunableProblem {
 struct Request {
   std::size_t problem = 0;
   std::vector<Values> configs;
+  std::optional<std::size_t> incumbent{};  ///< the place of what was on record before
   /// Whether the choice is made by these times, so that the best are timed again here. If not, the
   /// best of all ranks will be measured once more.
   bool decides = true;

@@ -65,9 +65,12 @@ CandidateList candidate_list(const detail::Tunable& subject, std::span<const std
       {subject.default_config(problem, device.target, device.limits)}, {}, space.count()};
   if (most == 0)
     most = most_without_budget(static_cast<std::size_t>(std::min(list.space.allowed, 1e9)));
-  if (!incumbent.empty() && incumbent != list.configs.front() && most > 1 &&
-      space.point(incumbent) && space.allowed(incumbent))
+  if (incumbent == list.configs.front()) {
+    list.incumbent = 0;
+  } else if (!incumbent.empty() && most > 1 && space.point(incumbent) && space.allowed(incumbent)) {
+    list.incumbent = 1;
     list.configs.push_back(incumbent);
+  }
   const CostModel model(subject, problem, device);
   std::vector<std::pair<long, Values>> ordered;
   for (Values& config : allowed_configs(space, most, seed))

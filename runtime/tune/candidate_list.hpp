@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,7 +17,8 @@ struct CandidateList {
   std::vector<Values> configs;  ///< the default first, then the incumbent, then best guess first
   std::vector<std::uint32_t> launches;  ///< that each of them is; empty: all are one
   SpaceCount space;
-  bool whole = true;  ///< nothing that the space allows is left out
+  std::optional<std::size_t> incumbent{};  ///< its place, if there is one
+  bool whole = true;                       ///< nothing that the space allows is left out
 };
 
 /// `most` configs that the space allows for this problem on this device: all, if there are no more.

@@ -66,6 +66,7 @@ struct RegionProcess : Process {
     device->compute = count_up;
     device->on_launch = [this](const std::string& instance, void**) {
       launched.push_back(instance);
+      if (instance == delay) std::this_thread::sleep_for(std::chrono::milliseconds(2));
       if (then) then(instance);
     };
   }
@@ -73,6 +74,7 @@ struct RegionProcess : Process {
 
   std::vector<std::string> launched;
   std::function<void(const std::string& instance)> then;
+  std::string delay;  ///< an instance with which runs take longer, whatever its own time
 };
 
 inline std::int64_t chosen(const RegionResult& result, std::size_t site) {

@@ -59,6 +59,7 @@ TEST_CASE("a region's kernels are chosen together and used from then on", "[runt
     CHECK(next.compiler->compiles == 0);
     SECTION("unless it is to be tuned anew") {
       next.kernel("first", 4).seconds = 0.1e-3;
+      next.delay = entry("first", 8);
       RegionOptions anew;
       anew.retune = true;
       CHECK(chosen(again.tune(anew), 0) == 4);
@@ -165,8 +166,26 @@ TEST_CASE("what counts is the time in place, not the time alone", "[runtime][reg
     RegionOptions options;
     options.finalists = 0;
     options.retune = true;
+    process.delay = entry("second", 4);  // so that it does not stay for being on record
     CHECK(chosen(pair.tune(options), 1) == 8);
   }
+}
+
+TEST_CASE("what is on record stays where whole runs are faster with it", "[runtime][region]") {
+  Watchdog watchdog;
+  Directory directory;
+  RegionProcess process(directory.path());
+  process.kernel("first", 4).seconds = 0.2e-3;
+  Pair pair(process);
+  REQUIRE(chosen(pair.tune(), 0) == 4);
+  // By its own time another one is faster now. A run takes longer with one of the two.
+  process.kernel("first", 8).seconds = 0.1e-3;
+  const int slow = GENERATE(4, 8);
+  process.delay = entry("first", slow);
+  RegionOptions options;
+  options.retune = true;
+  CHECK(chosen(pair.tune(options), 0) == (slow == 8 ? 4 : 8));
+  CHECK(pair.first.config({64})[0] == (slow == 8 ? 4 : 8));
 }
 
 TEST_CASE("a region that is stopped before anything is measured replaces nothing",
@@ -199,6 +218,7 @@ TEST_CASE("what a region chose stays in use when its problem is prepared", "[run
   {
     RegionProcess other(directory.path());
     other.kernel("second", 8).seconds = 0.5e-3;
+    other.delay = entry("second", 4);
     Pair others(other);
     CHECK(chosen(others.tune(anew), 1) == 8);
   }
@@ -216,6 +236,7 @@ TEST_CASE("what a region chose stays in use when its problem is prepared", "[run
   CHECK(pair.second.config({64})[0] == 4);
   // Another choice replaces it.
   process.kernel("second", 1).seconds = 0.25e-3;
+  process.delay = entry("second", 8);
   CHECK(chosen(pair.tune(anew), 1) == 1);
   CHECK(pair.second.config({64})[0] == 1);
 }

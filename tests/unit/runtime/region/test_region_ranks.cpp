@@ -73,6 +73,7 @@ TEST_CASE("a candidate that one rank's record calls dangerous is tried by none",
   REQUIRE(candidate(job.results[1], 0, 8).status != CandidateStatus::hung);
   for (std::size_t r = 0; r < 2; ++r) {
     job.options[r].max_runs = 0;
+    job[r].delay = entry("second", 2);  // which is on record
     job[r].launched.clear();
   }
   job.connect();

@@ -17,16 +17,18 @@ constexpr float kFailed = std::numeric_limits<float>::infinity();
 /// The time that a site takes in a run with a candidate (nothing: with what is in use).
 using World = std::function<float(std::size_t site, std::optional<std::size_t> candidate)>;
 using Verdict = std::function<bool(const std::vector<RegionSchedule::Place>&)>;
+using Whole = std::function<float(const std::vector<RegionSchedule::Place>&)>;
 
-/// Runs it to its end; how many runs that took.
-int play(RegionSchedule& schedule, const World& world, const Verdict& wrong = {}) {
+/// Runs it to its end; how many runs that took. `whole`: the time of a run
+int play(RegionSchedule& schedule, const World& world, const Verdict& wrong = {},
+         const Whole& whole = {}) {
   int runs = 0;
   while (schedule.phase() != Phase::done) {
     const auto places = schedule.next();
     std::vector<float> seconds;
     for (std::size_t s = 0; s < places.size(); ++s)
       seconds.push_back(world(s, places[s].candidate));
-    schedule.ran(seconds, seconds, wrong && wrong(places));
+    schedule.ran(seconds, seconds, wrong && wrong(places), whole ? whole(places) : 1);
     REQUIRE(++runs < 100000);
   }
   CHECK(schedule.next().empty());
@@ -65,7 +67,7 @@ TEST_CASE("finals: the best few and the default take turns, one site at a time",
                         : c == 3 ? 0.6F
                                  : 0.62F + 0.1F * float(c));
     }
-    schedule.ran(seconds, seconds, false);
+    schedule.ran(seconds, seconds, false, 1);
   }
   const std::vector<std::pair<std::size_t, std::size_t>> wanted{
       {0, 0}, {0, 3}, {0, 5}, {0, 0}, {0, 3}, {0, 5}, {0, 0}, {0, 3}, {0, 5},
@@ -161,6 +163,88 @@ TEST_CASE("a finalist that fails, or is missed, ends the finals of its site", "[
   CHECK(schedule.hopeless().empty());
 }
 
+TEST_CASE("what was chosen before stays, unless whole runs are faster without it",
+          "[runtime][region]") {
+  RegionSchedule schedule({all(3), all(3), all(3)}, {1, 3, 3, 0.005F}, {1, 1, {}});
+  // By each site's own times the last candidate is the fastest.
+  const World world = [](std::size_t, auto c) { return 1.0F - 0.1F * float(*c); };
+  std::vector<std::vector<std::size_t>> rivals;
+  const auto whole = [&](float before) {
+    return [&, before](const auto& places) {
+      if (schedule.phase() != Phase::rivals) return 1.0F;
+      auto& run = rivals.emplace_back();
+      for (const auto& place : places) {
+        CHECK_FALSE(place.tried);
+        run.push_back(*place.candidate);
+      }
+      return run[0] == 1 ? before : 1.0F;
+    };
+  };
+  const std::vector<std::size_t> best{2, 2, 2}, earlier{1, 1, 2};
+  const auto chosen = [&] {
+    return std::vector<std::size_t>{*schedule.best(0), *schedule.best(1), *schedule.best(2)};
+  };
+  SECTION("they are slower") {
+    play(schedule, world, {}, whole(0.99F));
+    const std::vector<std::vector<std::size_t>> turns{best, earlier, best, earlier,
+                                                      best, earlier, best, earlier};
+    CHECK(rivals == turns);
+    CHECK(chosen() == earlier);
+    const std::vector<float> times = schedule.times(0);
+    CHECK(times[1] == Approx(0.9));
+    for (const std::size_t c : {0, 2}) CHECK(times[c] > 0.9F * 1.005F);
+    CHECK(schedule.times(2)[2] == Approx(0.8));
+  }
+  SECTION("they are as fast") {
+    play(schedule, world, {}, whole(1));
+    CHECK(chosen() == earlier);
+  }
+  SECTION("they are faster") {
+    play(schedule, world, {}, whole(1.01F));
+    CHECK(chosen() == best);
+    CHECK(schedule.times(0)[2] == Approx(0.8));
+  }
+  const auto of_before = [&](const auto& places) {
+    return schedule.phase() == Phase::rivals && places[0].candidate == 1U;
+  };
+  SECTION("what was chosen before gives wrong results") {
+    play(schedule, world, of_before, whole(0.5F));
+    CHECK(chosen() == best);
+    CHECK(schedule.hopeless().empty());
+  }
+  SECTION("what was chosen before fails") {
+    play(
+        schedule,
+        [&](std::size_t s, auto c) {
+          return schedule.phase() == Phase::rivals && *c == 1 ? kFailed : world(s, c);
+        },
+        {}, whole(0.5F));
+    CHECK(chosen() == best);
+  }
+  SECTION("they give wrong results together") {
+    play(
+        schedule, world,
+        [&](const auto& places) {
+          return schedule.phase() == Phase::rivals && places[0].candidate == 2U;
+        },
+        whole(0.5F));
+    CHECK_FALSE(schedule.hopeless().empty());
+  }
+  SECTION("the default was chosen before, for one of two") {
+    RegionSchedule two({all(3), all(3)}, {1, 3, 3, 0.005F}, {0, 1});
+    play(two, world, {}, [&](const auto& places) {
+      return places[0].candidate == 0U && places[1].candidate == 1U ? 0.5F : 1.0F;
+    });
+    CHECK(two.best(0) == 0U);
+    CHECK(two.best(1) == 1U);
+  }
+  SECTION("nothing else was chosen before") {
+    RegionSchedule same({all(3)}, {1, 3, 3, 0.005F}, {{2}});
+    RegionSchedule none({all(3)}, {1, 3, 3, 0.005F});
+    CHECK(play(same, world) == play(none, world));
+  }
+}
+
 TEST_CASE("nothing right is left", "[runtime][region]") {
   RegionSchedule schedule({all(3), all(3)}, {1, 3, 3, 0.005F});
   SECTION("from the start") {
@@ -185,7 +269,11 @@ TEST_CASE("whatever the runs are like, it ends, and never runs what it knows to 
       for (std::size_t c = 0; c < usable.size(); ++c) usable[c] = up_to(5) != 0;
     }
     const auto make = [&] {
-      return RegionSchedule(sites, {int(seed % 3), 1 + int(seed % 4), seed % 5, 0.005F});
+      std::vector<std::optional<std::size_t>> incumbents(sites.size());
+      for (std::size_t s = 0; s < sites.size(); ++s)
+        if (seed % 2 == 1 && !sites[s].empty()) incumbents[s] = seed % sites[s].size();
+      return RegionSchedule(sites, {int(seed % 3), 1 + int(seed % 4), seed % 5, 0.005F},
+                            incumbents);
     };
     RegionSchedule schedule = make(), twin = make();
     const unsigned failing = up_to(20), missing = up_to(20), wrong = up_to(60);
@@ -206,11 +294,12 @@ TEST_CASE("whatever the runs are like, it ends, and never runs what it knows to 
         own.push_back(1 + float(up_to(100)));  // decides nothing
       }
       const bool is_wrong = wrong > 50 && up_to(9) == 0;
-      schedule.ran(seconds, seconds, is_wrong);
+      const auto whole = float(up_to(100));
+      schedule.ran(seconds, seconds, is_wrong, whole);
       const auto same = twin.next();
       for (std::size_t s = 0; s < places.size(); ++s)
         REQUIRE((same[s].candidate == places[s].candidate && same[s].tried == places[s].tried));
-      twin.ran(seconds, own, is_wrong);
+      twin.ran(seconds, own, is_wrong, whole);
       REQUIRE(++runs < 10000);
     }
     CHECK(twin.phase() == Phase::done);
