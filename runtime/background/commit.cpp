@@ -3,12 +3,12 @@
 #include <iterator>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "kiln/communicator.hpp"
-#include "kiln/detail/format.hpp"
 #include "runtime/background/background_tuning.hpp"
 #include "runtime/background/ballot.hpp"
 #include "runtime/background/commit_loader.hpp"
@@ -137,26 +137,26 @@ void BackgroundTuning::stop_looking(const void* handle, const Values& problem) {
   jobs_->count = jobs_->waiting.size();
 }
 
-bool BackgroundTuning::load_pending(std::vector<std::shared_ptr<ServedHandle>>& handles) noexcept
-    try {
-  const std::optional<PendingChange> taken = jobs_->pending.take();
-  if (!taken) return false;
-  const KernelChange& kernel_change = taken->kernel_change;
-  std::optional<std::vector<Proposal>> loaded;
+bool BackgroundTuning::load_pending(std::vector<std::shared_ptr<ServedHandle>>& handles) noexcept {
+  std::optional<PendingChange> taken;
   try {
+    taken = jobs_->pending.take();
+    if (!taken) return false;
+    const KernelChange& kernel_change = taken->kernel_change;
     handles = handles_of(engine_, kernel_change);
     CommitLoader loader(engine_, taken->loaded);
     loader.build({&kernel_change, 1}, Deadline::max());
-    loaded = loader.load(kernel_change.change, handles, false);
+    jobs_->pending.loaded(kernel_change, loader.load(kernel_change.change, handles, false));
+    return true;
   } catch (const std::exception& error) {
-    say(LogLevel::warning, detail::format("{}: a config that was found cannot be loaded: {}",
-                                          kernel_change.change.kernel, error.what()));
+    count_error();
+    say(LogLevel::warning,
+        std::string("a config that was found cannot be loaded: ") + error.what());
+  } catch (...) {
+    count_error();
   }
-  jobs_->pending.loaded(kernel_change, std::move(loaded));
-  return true;
-} catch (...) {  // no memory
-  count_error();
-  return false;
+  if (taken) jobs_->pending.loaded(taken->kernel_change, std::nullopt);
+  return taken.has_value();
 }
 
 }  // namespace kiln::runtime

@@ -32,7 +32,7 @@ void PendingChanges::loaded(const KernelChange& taken,
   PendingChange* const one = find(taken);
   if (!one || one->state != State::loading) return;  // published or dropped meanwhile
   one->state = proposals ? State::loaded : State::failed;
-  if (proposals) one->loaded = *std::move(proposals);
+  if (proposals) one->loaded.swap(*proposals);  // what leaves outlives the lock
 }
 
 void PendingChanges::replace(std::vector<PendingChange> pending) {
@@ -43,11 +43,11 @@ void PendingChanges::replace(std::vector<PendingChange> pending) {
         (before->state == State::loading || before->state == State::failed))
       one.state = before->state;
   }
-  pending_.swap(pending);  // what leaves outlives the lock: unloading may wait for running kernels
+  pending_.swap(pending);  // as above: unloading may wait for running kernels
 }
 
 void PendingChanges::forget(const void* handle) {
-  std::vector<Proposal> dropped;  // outlives the lock, too
+  std::vector<Proposal> dropped;  // as above
   const std::lock_guard lock(mutex_);
   for (PendingChange& one : pending_) {
     const auto its = std::ranges::partition(
