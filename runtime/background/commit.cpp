@@ -150,8 +150,11 @@ bool BackgroundTuning::load_pending(std::vector<std::shared_ptr<ServedHandle>>& 
     return true;
   } catch (const std::exception& error) {
     count_error();
-    say(LogLevel::warning,
-        std::string("a config that was found cannot be loaded: ") + error.what());
+    try {
+      say(LogLevel::warning,
+          std::string("a config that was found cannot be loaded: ") + error.what());
+    } catch (...) {  // no memory
+    }
   } catch (...) {
     count_error();
   }

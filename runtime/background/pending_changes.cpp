@@ -22,8 +22,9 @@ std::optional<PendingChange> PendingChanges::take() {
   const std::lock_guard lock(mutex_);
   const auto next = std::ranges::find(pending_, State::waiting, &PendingChange::state);
   if (next == pending_.end()) return {};
+  PendingChange taken = *next;
   next->state = State::loading;
-  return *next;
+  return taken;
 }
 
 void PendingChanges::loaded(const KernelChange& taken,
