@@ -257,7 +257,7 @@ std::vector<Gemm> gemm_shift_configs(const GemmShape<true>& p, const DeviceLimit
                          {128, 128, 64, 32},
                          {128, 256, 64, 64},
                          {256, 128, 64, 64}})
-    for (const int block_k : {32, 64, 128})
+    for (const int block_k : {64, 128})
       for (const int stages : {2, 3, 4, 5})
         for (const int group_m : {4, 8, 16}) {
           Gemm c{.body = GemmBody::shift,

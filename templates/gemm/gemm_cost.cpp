@@ -67,16 +67,16 @@ double on_gpu(const Gemm& c, const GemmProblem& p, double element_bytes, int reg
   const double l2 = w.copied * element_bytes / 48;
 
   constexpr double kLatency = 800, kStart = 2000;
-  double waiting = w.slices * (60 + kLatency / c.stages), issued = 0;
+  double waiting = w.slices * (60 + kLatency / c.stages), issued = 0, turns = 0;
   if (c.body == GemmBody::shift) {  // reads each element twice, and writes it once more
     shared += w.copied * element_bytes * 3 / 128;
     issued = w.copied * kShiftInstructions / 128;
-    waiting += w.slices * 150;
+    turns = w.slices * 300;  // of all threads: copying, shifting, multiplying
   } else if (odd_rows) {
     waiting = w.slices * 60 + w.copied / c.threads() * kLatency;
   }
-  const double busy = std::max({arithmetic, shared, l2, issued});
-  const double alone = kStart + std::max(busy, arithmetic + issued + waiting);
+  const double busy = std::max({arithmetic, shared, l2, issued}) + turns;
+  const double alone = kStart + std::max(busy, arithmetic + issued + turns + waiting);
 
   const Occupancy o =
       occupancy(d, {.threads = c.threads(),

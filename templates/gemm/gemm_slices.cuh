@@ -452,8 +452,9 @@ __device__ __forceinline__ void gemm_tile_by_slices(Out* out, const GemmOperand<
     } else {
       if constexpr (c.stages > 1) copy_slice(slice + c.ahead());
       multiply();
-      if constexpr (kBlockScaled<T>)
-        body.settle_scaled(scales, shape, row, rows_of_b, slice * c.block_k);
+      if constexpr (kBlockScaled<T>)  // sums of whole blocks, whatever the slices
+        if ((slice + 1) * c.block_k % kScaleBlock == 0)
+          body.settle_scaled(scales, shape, row, rows_of_b, slice * c.block_k);
     }
   }
   if constexpr (c.body == GemmBody::wgmma) body.template settle<0>();

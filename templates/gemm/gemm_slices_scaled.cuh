@@ -8,13 +8,14 @@
 
 namespace kiln::templates {
 
-/// The body simt (gemm_slices.cuh) with scales: no slice reaches from one block of k to the next.
+/// The body simt (gemm_slices.cuh) with scales: no slice reaches from one block of k to the next,
+/// and a block's sums are scaled when all of them are there.
 template <Gemm c, class Simt>
 struct ScaledSimtBody : Simt {
   float scaled[c.tile_m][c.tile_n] = {};
 
-  /// Adds what has been multiplied of the slice at `l`. `scales`: scales_of the batch; `rows_of_b`:
-  /// RowsFrom, or like that.
+  /// Adds what has been multiplied of the block whose last slice is at `l`. `scales`: scales_of the
+  /// batch; `rows_of_b`: RowsFrom, or like that.
   template <class Scales, class Shape, class Rows>
   __device__ void settle_scaled(const Scales& scales, const Shape& shape, long long row,
                                 const Rows& rows_of_b, int l) {

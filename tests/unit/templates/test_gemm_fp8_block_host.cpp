@@ -123,7 +123,10 @@ TEST_CASE("gemm with scales of blocks is close to the product in double", "[temp
 TEST_CASE("gemm with scales of blocks: NaNs and infinite scales stay where they belong",
           "[templates][host]") {
   if (!kiln::codegen::has_llvm()) KILN_SKIP("built without LLVM");
-  const HostInstance<Biased> gemm(biased_kernel(), host_config());
+  // The second one has two slices in each block of k.
+  const Gemm config = GENERATE(host_config(), Gemm{GemmBody::simt, 64, 64, 64, 2, 4, 4, 8, 8});
+  CAPTURE(config.block_k);
+  const HostInstance<Biased> gemm(biased_kernel(), config);
   const GemmProblem p{20, 140, 256};
   BlockArrays x(p);
   x.a[7 * 256 + 255].bits = 0x7f;
@@ -131,16 +134,21 @@ TEST_CASE("gemm with scales of blocks: NaNs and infinite scales stay where they 
   x.scale_a(3, 1) = std::numeric_limits<float>::quiet_NaN();
   x.scale_b(130, 0) = std::numeric_limits<float>::quiet_NaN();
   x.scale_a(5, 0) = std::numeric_limits<float>::infinity();
-  for (std::size_t l = 0; l < 128; ++l) x.a[5 * 256 + l] = x.b[9 * 256 + l] = float8_e4m3(1);
+  x.scale_a(6, 0) = std::numeric_limits<float>::infinity();
+  for (std::size_t l = 0; l < 128; ++l) {
+    x.a[5 * 256 + l] = x.b[9 * 256 + l] = float8_e4m3(1);
+    x.a[6 * 256 + l] = float8_e4m3(l < 64 ? 1 : -2);
+  }
   x.run(gemm, p);
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < 20; ++i)
     for (std::size_t j = 0; j < 140; ++j) {
       const float c = float(x.c[i * 140 + j]);
-      if (i != 5) wrong += std::isnan(c) != (i == 7 || i == 3 || j == 11 || j >= 128);
+      if (i != 5 && i != 6) wrong += std::isnan(c) != (i == 7 || i == 3 || j == 11 || j >= 128);
     }
   CHECK(wrong == 0);
   CHECK(float(x.c[5 * 140 + 9]) == std::numeric_limits<float>::infinity());
+  CHECK(float(x.c[6 * 140 + 9]) == -std::numeric_limits<float>::infinity());
 }
 
 TEST_CASE("gemm with scales of blocks reads those that quantize_blocks writes", "[templates]") {
