@@ -145,13 +145,13 @@ void BackgroundTuning::drop(const void* handle, const Values& problem) {
 }
 
 void BackgroundTuning::forget(const void* handle) {
+  jobs_->pending.forget(handle);
   std::vector<Proposal> dropped;  // as above
   const std::lock_guard lock(jobs_->mutex);
   std::erase_if(jobs_->unsettled, [&](const auto& one) { return one.first.first == handle; });
   take_found(dropped, [&](const Proposal& proposal) { return proposal.place == handle; });
   std::erase_if(jobs_->waiting, [&](const Job& job) { return job.place == handle; });
   jobs_->count = jobs_->waiting.size();
-  jobs_->pending.forget(handle);
   if (jobs_->at_hand == handle) times_->interrupt();
 }
 
@@ -219,8 +219,8 @@ void BackgroundTuning::work(const std::shared_ptr<Jobs>& jobs,
   for (;;) {
     times->wait([&] { return jobs->count > 0 || jobs->pending.any_waiting(); });
     if (times->ended()) return;
-    if (std::vector<std::shared_ptr<ServedHandle>> handles; load_pending(handles)) continue;
     const unsigned long seen = times->changes();
+    if (std::vector<std::shared_ptr<ServedHandle>> handles; load_pending(handles)) continue;
     auto next_try = Clock::time_point::max();  // of a job that is to be tried again
     Job job;
     {

@@ -39,8 +39,9 @@ class BackgroundTuning final : public Background {
  public:
   /// Measures on `device`; null: on the engine's.
   BackgroundTuning(detail::Engine& engine, std::shared_ptr<Device> device);
-  /// Stops what is measured, and waits for the candidates and the data at hand; in a fork of the
-  /// process, which has no such thread, does neither.
+  /// Stops what is measured, and waits for the candidates and the data at hand, and for a config
+  /// that is being compiled or loaded; in a fork of the process, which has no such thread, does
+  /// nothing of that.
   ~BackgroundTuning() override;
   BackgroundTuning(const BackgroundTuning&) = delete;
   BackgroundTuning& operator=(const BackgroundTuning&) = delete;
@@ -83,7 +84,8 @@ class BackgroundTuning final : public Background {
   Then search(Job& job, const JobData& data, MeasuringTimes::Stretch& stretch,
               std::shared_ptr<ServedHandle>& handle);
   bool compile_ahead(Job& job);
-  /// Returns whether there was something to load. `handles`: as above.
+  /// Returns whether there was something to load. `handles` keeps all that may be let go here, as
+  /// above.
   bool load_pending(std::vector<std::shared_ptr<ServedHandle>>& handles) noexcept;
   Then failed(Job& job, std::shared_ptr<ServedHandle>& handle, bool may_pass,
               const std::string& why) noexcept;

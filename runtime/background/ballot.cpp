@@ -65,17 +65,19 @@ Entry entry_from(const json& j) {
 Choices choose(std::span<const Entry> entries) {
   struct Votes {
     std::map<Named, std::size_t> agreed, found, in_use;
-    bool open = false;
+    bool open = false, unsettled = false;
   };
   std::map<KernelChange, Votes, decltype(&is_before)> places(&is_before);
   for (const Entry& entry : entries) {
     Votes& votes = places[entry.place];
     if (entry.found) ++(entry.agreed ? votes.agreed : votes.found)[*entry.found];
     if (entry.in_use) ++votes.in_use[*entry.in_use];
+    votes.unsettled = votes.unsettled || !entry.agreed;
     votes.open = votes.open || (!entry.found && !entry.given_up);
   }
   Choices choices;
   for (const auto& [place, votes] : places) {
+    if (!votes.unsettled) continue;
     const auto& found = votes.agreed.empty() ? votes.found : votes.agreed;
     if (found.empty() && votes.open) {
       choices.open.push_back(place);

@@ -51,8 +51,9 @@ struct Choices {
 };
 
 /// For each problem what was agreed on before, or else the config that most ranks have found, and
-/// of several the least. Nothing is chosen where none has found one and a rank still looks. The
-/// order of the entries does not matter.
+/// of several the least. Nothing is chosen where none has found one and a rank still looks, nor
+/// where something was agreed on and the program has decided since, on all ranks. The order of the
+/// entries does not matter.
 Choices choose(std::span<const Entry> entries);
 
 Digest digest_of(const CommitReport& report);

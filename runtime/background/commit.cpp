@@ -98,13 +98,15 @@ CommitReport BackgroundTuning::commit(const CommitOptions& options) {
         jobs_->found.push_back(std::move(one));
     throw;
   }
-  settle(found, unfound, committed.pending);
+  // This comes first, whatever fails from here on: the other ranks go on from it.
   if (!committed.report.changes.empty()) ++generation_;
   all_settled_ = committed.settled;
   if (ranks) {
-    jobs_->pending.replace(std::move(committed.pending));
+    jobs_->pending.replace(committed.pending);
+    if (jobs_->pending.any_waiting()) times_->interrupt();
     times_->notify();
   }
+  settle(found, unfound, committed.pending);
   return std::move(committed.report);
 }
 
@@ -143,10 +145,16 @@ bool BackgroundTuning::load_pending(std::vector<std::shared_ptr<ServedHandle>>& 
     taken = jobs_->pending.take();
     if (!taken) return false;
     const KernelChange& kernel_change = taken->kernel_change;
-    handles = handles_of(engine_, kernel_change);
+    // With any of them gone the engine may go, too.
+    handles = engine_.serving().handles();
+    if (handles.empty()) {
+      jobs_->pending.loaded(kernel_change, std::vector<Proposal>());
+      return true;
+    }
     CommitLoader loader(engine_, taken->loaded);
     loader.build({&kernel_change, 1}, Deadline::max());
-    jobs_->pending.loaded(kernel_change, loader.load(kernel_change.change, handles, false));
+    const Handles own = handles_of(engine_, kernel_change);
+    jobs_->pending.loaded(kernel_change, loader.load(kernel_change.change, own, false));
     return true;
   } catch (const std::exception& error) {
     count_error();

@@ -139,6 +139,16 @@ std::optional<std::vector<Proposal>> CommitLoader::load(
   return std::nullopt;
 }
 
+std::vector<Proposal> CommitLoader::at_hand(
+    const Change& change, std::span<const std::shared_ptr<ServedHandle>> handles) const {
+  std::vector<Proposal> own;
+  for (const auto& handle : handles)
+    if (const auto values = values_of(change, handle->definition()))
+      if (const auto* const launchable = at_hand(*handle, values->problem, values->config))
+        own.push_back({handle, handle.get(), *launchable});
+  return own;
+}
+
 bool CommitLoader::is_at_hand(const Change& change,
                               std::span<const std::shared_ptr<ServedHandle>> handles) const {
   return std::ranges::all_of(handles, [&](const auto& handle) {
@@ -152,7 +162,7 @@ const detail::Launchable* CommitLoader::at_hand(const ServedHandle& handle, cons
                                                 const Values& config) const {
   for (const auto& proposals : {found_, loaded_})
     for (const Proposal& own : proposals)
-      if (own.place == &handle && own.launchable.problem == problem &&
+      if (own.place == &handle && !own.handle.expired() && own.launchable.problem == problem &&
           own.launchable.config == config)
         return &own.launchable;
   return nullptr;

@@ -48,6 +48,9 @@ class CommitLoader {
   /// Compiles what is chosen on as many threads as builds may use, and begins nothing after the
   /// deadline. Failures show when it is loaded.
   void build(std::span<const KernelChange> chosen, Deadline deadline);
+  /// What load() would find loaded.
+  std::vector<Proposal> at_hand(const CommitReport::Change& change,
+                                std::span<const std::shared_ptr<ServedHandle>> handles) const;
   /// Whether load() would find all that it needs loaded, or fail without loading anything.
   bool is_at_hand(const CommitReport::Change& change,
                   std::span<const std::shared_ptr<ServedHandle>> handles) const;

@@ -187,7 +187,7 @@ class Together {
     const auto before = std::ranges::find(work_.pending, chosen, &PendingChange::kernel_change);
     if (before != work_.pending.end() && before->state == PendingChange::State::failed) return own;
     if (!waits_ && !loader_.is_at_hand(chosen.change, handles)) {
-      if (before != work_.pending.end()) own.pending.loaded = before->loaded;
+      own.pending.loaded = loader_.at_hand(chosen.change, handles);
       own.lacks = Lacks::time;
     } else if (std::chrono::steady_clock::now() < built) {
       if (auto loaded = loader_.load(chosen.change, handles, false)) {

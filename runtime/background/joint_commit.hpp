@@ -1,4 +1,5 @@
-// A commit of several ranks: what is unsettled on any of them is exchanged, and all publish the same.
+// A commit of several ranks: what is unsettled on any of them is exchanged, and all publish the
+// same.
 #pragma once
 
 #include <cstdint>
@@ -45,9 +46,10 @@ struct Committed {
 /// Whether a problem, named without a config, is among them.
 bool is_among(const std::vector<PendingChange>& pending, const KernelChange& place);
 
-/// Collective. Each problem that is unsettled on any rank gets the config that most ranks have found
-/// (of equals, the least); what all ranks have loaded is published. What a rank cannot load, and
-/// what nobody has found and all that looked for it have given up, stays as it is, on all ranks.
+/// Collective. Each problem that is unsettled on any rank gets the config that most ranks have
+/// found (of equals, the least); what all ranks have loaded is published. What a rank cannot load,
+/// and what nobody has found and all that looked for it have given up, stays as it is, on all
+/// ranks.
 /// @throws EnvironmentError when a rank fails; then no rank publishes anything, where the
 /// communicator settles, else possibly some do when a rank dies during the last exchange
 Committed commit_with_ranks(detail::Engine& engine, CommitWork work, const PublishOne& publish);

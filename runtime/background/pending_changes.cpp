@@ -40,8 +40,10 @@ void PendingChanges::replace(std::vector<PendingChange> pending) {
   const std::lock_guard lock(mutex_);
   for (PendingChange& one : pending) {
     const PendingChange* const before = find(one.kernel_change);
-    if (before && one.state == State::waiting &&
-        (before->state == State::loading || before->state == State::failed))
+    if (!before || one.state != State::waiting) continue;
+    // It may have been loaded while the ranks met: then loading it again is looking it up.
+    if (before->state == State::loaded) one.loaded = before->loaded;
+    if (before->state == State::loading || before->state == State::failed)
       one.state = before->state;
   }
   pending_.swap(pending);  // as above: unloading may wait for running kernels

@@ -1,6 +1,7 @@
-// The shift body of gemm.hpp. Accesses of 16 bytes need addresses of multiples of 16, which the rows
-// of an operand with an odd leading dimension do not have. So the pieces of 16 bytes that a row's
-// slice lies in are copied as they are, and shifted on their way to the buffer that is multiplied.
+// The shift body of gemm.hpp. Accesses of 16 bytes need addresses of multiples of 16, which the
+// rows of an operand with an odd leading dimension do not have. So the pieces of 16 bytes that a
+// row's slice lies in are copied as they are, and shifted on their way to the buffer that is
+// multiplied.
 #pragma once
 
 #include "../device/mma.cuh"
@@ -66,6 +67,7 @@ class ShiftedRows {
         kHostTarget
             ? 0
             : static_cast<int>(reinterpret_cast<unsigned long long>(matrix) % 16 / sizeof(T));
+    unread_ = -skew;
     const auto begin_at = [&](int row, int q, int& shift, int& left) {
       shift =
           static_cast<int>((static_cast<unsigned>(first + row) * static_cast<unsigned>(leading) +
@@ -118,14 +120,14 @@ class ShiftedRows {
   template <class Copies>
   __device__ void copy_piece(Copies& copies, T* to, int row, long long at, int left) const {
     const int elements = row >= inside_ || left < 0 ? 0 : left < kPiece ? left : kPiece;
-    // What is not read has an address in the array, too.
-    copies.copy_some(to, matrix_ + (elements > 0 ? at : 0), elements * int{sizeof(T)});
+    copies.copy_some(to, matrix_ + (elements > 0 ? at : unread_), elements * int{sizeof(T)});
   }
 
   const T* matrix_;
   GemmStride leading_;
   long long inside_;      // rows
   long long own_, last_;  // where the thread's first pieces begin, for l = 0
+  int unread_;            // an aligned place for copies of nothing
   int shift_, last_shift_, own_left_, last_left_;
 };
 

@@ -1,6 +1,7 @@
 // Commits of ranks that do not wait: what they agree on is loaded behind the launches, and a later
 // commit publishes it, on all ranks.
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -13,6 +14,8 @@
 #include "findings.hpp"
 #include "kiln_test.hpp"
 #include "runtime/background/ballot.hpp"
+#include "runtime/serve/access.hpp"
+#include "runtime/serve/engine.hpp"
 #include "unit/runtime/no_more_threads.hpp"
 #include "unit/runtime/ranks_fixture.hpp"
 
@@ -100,7 +103,12 @@ TEST_CASE("a commit that does not wait loads nothing itself, and a later one pub
 TEST_CASE("what a rank cannot load behind its launches is dropped on all of them",
           "[runtime][background][ranks]") {
   Job job = job_of(2);
-  job[1].of(8).load_error = "no memory for a module";
+  if (GENERATE(false, true))
+    job[1].of(8).load_error = "no memory for a module";
+  else
+    job[1].device->on_load = [](const std::string& entry) {
+      if (entry == "k<8, 0>") throw 8;  // of a program's own function
+    };
   const auto reports = job.run<CommitReport>([&](Process& process, int rank) {
     const Runtime runtime = process.runtime();
     const auto handle = runtime.tuned(doubling());
@@ -115,6 +123,47 @@ TEST_CASE("what a rank cannot load behind its launches is dropped on all of them
     CHECK(report.dropped == 1);
     CHECK(report.pending == 0);
   }
+}
+
+TEST_CASE("what the program chooses while something is pending stays",
+          "[runtime][background][ranks]") {
+  Job job = job_of(2);
+  const auto configs = job.run<Values>([&](Process& process, int rank) {
+    const Runtime runtime = process.runtime();
+    const auto handle = runtime.tuned(doubling());
+    run_once(handle, 60);
+    if (rank == 0) tune_in_window(runtime);
+    if (runtime.commit(kBehind).pending != 1) return Values{};
+    detail::Access::engine(runtime)->serving().handles().front()->use(Values{60}, Values{4, 0});
+    for (int commits = 0; commits < 20; ++commits)
+      if (!runtime.commit(kBehind).changes.empty()) return Values{};
+    return runtime.settled() ? handle.config({60}) : Values{};
+  });
+  CHECK(configs == std::vector<Values>{{4, 0}, {4, 0}});
+}
+
+TEST_CASE("what takes long to load is loaded once, however often ranks commit meanwhile",
+          "[runtime][background][ranks]") {
+  Job job = job_of(2);
+  std::atomic<int> loads{0};
+  job[1].device->on_load = [&](const std::string& entry) {
+    if (entry != "k<8, 0>") return;
+    ++loads;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  };
+  const auto changes = job.run<std::size_t>([&](Process& process, int rank) {
+    const Runtime runtime = process.runtime();
+    const auto handle = runtime.tuned(doubling());
+    run_once(handle, 60);
+    if (rank == 0) tune_in_window(runtime);
+    for (;;) {
+      const CommitReport report = runtime.commit(kBehind);
+      if (!report.changes.empty() || report.dropped > 0) return report.changes.size();
+      if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    }
+  });
+  CHECK(changes == std::vector<std::size_t>{1, 1});
+  CHECK(loads == 1);
 }
 
 TEST_CASE("a commit waits if one of the ranks does", "[runtime][background][ranks]") {
