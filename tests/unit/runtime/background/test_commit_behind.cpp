@@ -187,10 +187,11 @@ TEST_CASE("a rank whose background has no thread loads in the commit",
   const Runtime second = job[1].runtime();
   const auto second_handle = second.tuned(doubling());
   std::optional<NoMoreThreads> none;
+  std::atomic<bool> no_more{false};
   const auto reports = job.run<CommitReport>([&](Process& process, int rank) {
     if (rank == 1) {
       // All threads that the first rank needs run before there can be no more.
-      while (!none) std::this_thread::yield();
+      while (!no_more) std::this_thread::yield();
       run_once(second_handle, 60);
       return second.commit(kBehind);
     }
@@ -199,6 +200,7 @@ TEST_CASE("a rank whose background has no thread loads in the commit",
     run_once(handle, 60);
     tune_in_window(runtime);
     none.emplace();
+    no_more = true;
     return runtime.commit(kBehind);
   });
   for (const CommitReport& report : reports) {
