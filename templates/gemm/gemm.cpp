@@ -181,9 +181,10 @@ Kernel<Gemm, Problem, void()> gemm_rules() {
       .cost =
           [](const Gemm& c, const Problem& p, const DeviceLimits& d) {
             const auto shape = gemm_shape<op>(p).general();
-            return gemm_cost(c, unbatched(c, shape), traffic_of<T, op>(p), kOperandBytes, kOperands,
-                             registers(c, kOperands), d, 1,
-                             op == GemmTranspose::nt && kOperandBytes == 2 && shape.has_odd_rows());
+            return gemm_cost(
+                c, unbatched(c, shape), traffic_of<T, op>(p), kOperandBytes, kOperands,
+                registers(c, kOperands), d, 1,
+                op == GemmTranspose::nt && kOperandBytes == 2 && shape.has_unaligned_rows());
           },
       .untuned_by_cost =
           [](const DeviceLimits& d) { return kOperandBytes <= 2 && d.compute_capability == 90; },

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "templates/gemm/gemm_values.hpp"
+
 namespace kiln::templates {
 
 namespace {
@@ -25,22 +27,8 @@ void list_plain(GemmBody body, std::size_t element_bytes, bool on_host, std::vec
               for (const int stages : {1, 2, 3, 4, 5}) {
                 if (on_host && stages > 1) continue;
                 for (const int group_m : {1, 4, 8, 16})
-                  out.push_back({.body = body,
-                                 .block_m = block_m,
-                                 .block_n = block_n,
-                                 .block_k = block_k,
-                                 .stages = stages,
-                                 .tile_m = tile_m,
-                                 .tile_n = tile_n,
-                                 .vector = vector,
-                                 .group_m = group_m,
-                                 .cluster = GemmCluster::none,
-                                 .resident = 1,
-                                 .along_n = false,
-                                 .swap = false,
-                                 .parts = 1,
-                                 .later = false,
-                                 .programmatic = false});
+                  out.push_back(plain_config(body, block_m, block_n, block_k, stages, tile_m,
+                                             tile_n, vector, group_m));
               }
             }
           }
@@ -238,7 +226,7 @@ std::vector<Gemm> gemm_configs(GemmTranspose op, const GemmShape<true>& p,
 
 std::vector<Gemm> gemm_shift_configs(const GemmShape<true>& p, const DeviceLimits& d) {
   std::vector<Gemm> configs;
-  if (!p.has_odd_rows() || d.on_host() || d.compute_capability < 80) return configs;
+  if (!p.has_unaligned_rows() || d.on_host() || d.compute_capability < 80) return configs;
   struct Block {
     int m, n, tile_m, tile_n;
   };
@@ -259,18 +247,9 @@ std::vector<Gemm> gemm_shift_configs(const GemmShape<true>& p, const DeviceLimit
                          {256, 128, 64, 64}})
     for (const int block_k : {64, 128})
       for (const int stages : {2, 3, 4, 5})
-        for (const int group_m : {4, 8, 16}) {
-          Gemm c{.body = GemmBody::shift,
-                 .block_m = b.m,
-                 .block_n = b.n,
-                 .block_k = block_k,
-                 .stages = stages,
-                 .tile_m = b.tile_m,
-                 .tile_n = b.tile_n,
-                 .vector = 8,
-                 .group_m = group_m};
-          configs.push_back(c);
-        }
+        for (const int group_m : {4, 8, 16})
+          configs.push_back(plain_config(GemmBody::shift, b.m, b.n, block_k, stages, b.tile_m,
+                                         b.tile_n, 8, group_m));
   return configs;
 }
 

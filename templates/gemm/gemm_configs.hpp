@@ -22,7 +22,7 @@ std::vector<Gemm> gemm_configs(GemmTranspose op, const GemmShape<true>& p,
                                std::size_t element_bytes, GemmOperands operands,
                                const DeviceLimits& d, GemmTiles tiles = GemmTiles::usual);
 
-/// Those of the shift body, for op nt and rows along k that are odd; none for others.
+/// Those of the shift body, for op nt and unaligned rows; none for others.
 std::vector<Gemm> gemm_shift_configs(const GemmShape<true>& p, const DeviceLimits& d);
 
 }  // namespace kiln::templates

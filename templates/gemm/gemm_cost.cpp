@@ -43,10 +43,10 @@ double on_host(const Gemm& c, const GemmProblem& p, double element_bytes, const 
 
 /// Clocks of a multiprocessor: a block keeps its tensor cores (or FMA units), its shared memory and
 /// its port to the L2 cache busy; blocks that share it overlap, up to the busiest of the three, and
-/// alone a block waits for memory at every slice that its stages do not cover. With `odd_rows` all
+/// alone a block waits for memory at every slice that its stages do not cover. With `unaligned_rows` all
 /// bodies but shift wait at every element that a thread copies.
 double on_gpu(const Gemm& c, const GemmProblem& p, double element_bytes, int registers,
-              const DeviceLimits& d, bool odd_rows) {
+              const DeviceLimits& d, bool unaligned_rows) {
   const bool mma = c.by_warp(), wgmma = c.body == GemmBody::wgmma;
   const BlockWork w = work(c, p);
   const double warps = std::ceil(c.threads() / 32.0);
@@ -72,7 +72,7 @@ double on_gpu(const Gemm& c, const GemmProblem& p, double element_bytes, int reg
     shared += w.copied * element_bytes * 3 / 128;
     issued = w.copied * kShiftInstructions / 128;
     turns = w.slices * 300;  // of all threads: copying, shifting, multiplying
-  } else if (odd_rows) {
+  } else if (unaligned_rows) {
     waiting = w.slices * 60 + w.copied / c.threads() * kLatency;
   }
   const double busy = std::max({arithmetic, shared, l2, issued}) + turns;
@@ -96,11 +96,11 @@ double on_gpu(const Gemm& c, const GemmProblem& p, double element_bytes, int reg
 
 double gemm_cost(const Gemm& c, const GemmProblem& p, double traffic, std::size_t element_bytes,
                  GemmOperands operands, int registers, const DeviceLimits& d, double stored,
-                 bool odd_rows) {
+                 bool unaligned_rows) {
   if (c.uses_tma()) return gemm_tma_cost(c.tma(operands), p, traffic, d, stored);
   if (c.body == GemmBody::stream) return gemm_small_m_cost(c.small_m(), p, traffic, d);
   const auto bytes = static_cast<double>(element_bytes);
-  return d.on_host() ? on_host(c, p, bytes, d) : on_gpu(c, p, bytes, registers, d, odd_rows);
+  return d.on_host() ? on_host(c, p, bytes, d) : on_gpu(c, p, bytes, registers, d, unaligned_rows);
 }
 
 }  // namespace kiln::templates

@@ -86,7 +86,8 @@ constexpr Space<Gemm, Problem> constrained(Space<Gemm, Problem> space) {
           "multiples "
           "of 8",
           [](const Gemm& c, P p, D d) {
-            return c.body != GemmBody::shift || (!d.on_host() && gemm_shape<op>(p).has_odd_rows());
+            return c.body != GemmBody::shift ||
+                   (!d.on_host() && gemm_shape<op>(p).has_unaligned_rows());
           })
       .where("2-byte elements are multiplied on tensor cores if the device has them",
              [](const Gemm& c, P, D d) {

@@ -7,7 +7,7 @@ namespace kiln::templates {
 
 /// A config of a body without tensor maps.
 constexpr Gemm plain_config(GemmBody body, int block_m, int block_n, int block_k, int stages,
-                            int tile_m, int tile_n, int vector) {
+                            int tile_m, int tile_n, int vector, int group_m = 8) {
   return {.body = body,
           .block_m = block_m,
           .block_n = block_n,
@@ -16,7 +16,7 @@ constexpr Gemm plain_config(GemmBody body, int block_m, int block_n, int block_k
           .tile_m = tile_m,
           .tile_n = tile_n,
           .vector = vector,
-          .group_m = 8,
+          .group_m = group_m,
           .cluster = GemmCluster::none,
           .resident = 1,
           .along_n = false,

@@ -88,7 +88,9 @@ struct GemmShape {
            (batch <= 1 || (mappable(stride_a, element_bytes) && mappable(stride_b, element_bytes)));
   }
   /// Whether rows along k of A and B are no whole accesses of 16 bytes, of elements of 2.
-  constexpr bool has_odd_rows() const { return k > 0 && (k % 8 != 0 || !operands_mappable()); }
+  constexpr bool has_unaligned_rows() const {
+    return k > 0 && (k % 8 != 0 || !operands_mappable());
+  }
   /// Whether C, whose elements have 2 bytes, can be stored through a tensor map (kiln/hopper.cuh,
   /// store_tile).
   constexpr bool storable(int operand_bytes = 2) const {

@@ -119,7 +119,8 @@ TEST_CASE("gemm: what runs untuned compiles for each kind and architecture", "[t
   check_kinds<GemmTranspose::tt>();
 }
 
-TEST_CASE("gemm of odd rows: each tile that is shifted compiles without spills", "[templates]") {
+TEST_CASE("gemm of unaligned rows: each tile that is shifted compiles without spills",
+          "[templates]") {
   KILN_NEEDS_NVRTC(probe());
   const KernelDefinition k = gemm_kernel<bfloat16>().definition();
   for (const int m : {1, 16, 100, 4096})

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kiln_test.hpp"
+#include "unit/runtime/ranks_fixture.hpp"
 #include "unit/runtime/typed_fixture.hpp"
 #include "unit/runtime/waiting.hpp"
 
@@ -19,6 +20,20 @@ struct Served : Process {
     of(8).seconds = 0.5e-3;
   }
 };
+
+/// The same for ranks. One that is left alone in a commit says so soon.
+inline Job serving_job(int ranks) {
+  Job job(static_cast<std::size_t>(ranks));
+  for (int r = 0; r < ranks; ++r) {
+    job[r].options.mode = Mode::background;
+    job[r].options.compile_threads = 1;
+    job[r].of(8).seconds = 0.5e-3;
+  }
+  RankOptions options = job.settings();
+  options.first_seconds = 5;
+  job.set(options);
+  return job;
+}
 
 /// Leaves a window open until the background has tuned a problem.
 inline void tune_in_window(const Runtime& runtime) {

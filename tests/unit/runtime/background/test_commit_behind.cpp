@@ -26,19 +26,6 @@ namespace {
 
 constexpr CommitOptions kBehind{.wait = false};
 
-Job job_of(int ranks) {
-  Job job(static_cast<std::size_t>(ranks));
-  for (int r = 0; r < ranks; ++r) {
-    job[r].options.mode = Mode::background;
-    job[r].options.compile_threads = 1;
-    job[r].of(8).seconds = 0.5e-3;
-  }
-  RankOptions options = job.settings();
-  options.first_seconds = 5;
-  job.set(options);
-  return job;
-}
-
 /// Commits until something is published or dropped. Returns all reports.
 std::vector<CommitReport> commit_until_decided(const Runtime& runtime) {
   std::vector<CommitReport> reports;
@@ -53,7 +40,7 @@ std::vector<CommitReport> commit_until_decided(const Runtime& runtime) {
 
 TEST_CASE("a commit that does not wait loads nothing itself, and a later one publishes",
           "[runtime][background][ranks]") {
-  Job job = job_of(2);
+  Job job = serving_job(2);
   std::atomic<bool> compiles{false};
   job[1].compiler->on_compile = [&](const codegen::Source& source) {
     while (source.entry == "k<8, 0>" && !compiles) std::this_thread::yield();
@@ -102,7 +89,7 @@ TEST_CASE("a commit that does not wait loads nothing itself, and a later one pub
 
 TEST_CASE("what a rank cannot load behind its launches is dropped on all of them",
           "[runtime][background][ranks]") {
-  Job job = job_of(2);
+  Job job = serving_job(2);
   if (GENERATE(false, true))
     job[1].of(8).load_error = "no memory for a module";
   else
@@ -127,7 +114,7 @@ TEST_CASE("what a rank cannot load behind its launches is dropped on all of them
 
 TEST_CASE("what the program chooses while something is pending stays",
           "[runtime][background][ranks]") {
-  Job job = job_of(2);
+  Job job = serving_job(2);
   const auto configs = job.run<Values>([&](Process& process, int rank) {
     const Runtime runtime = process.runtime();
     const auto handle = runtime.tuned(doubling());
@@ -144,7 +131,7 @@ TEST_CASE("what the program chooses while something is pending stays",
 
 TEST_CASE("what takes long to load is loaded once, however often ranks commit meanwhile",
           "[runtime][background][ranks]") {
-  Job job = job_of(2);
+  Job job = serving_job(2);
   std::atomic<int> loads{0};
   job[1].device->on_load = [&](const std::string& entry) {
     if (entry != "k<8, 0>") return;
@@ -167,7 +154,7 @@ TEST_CASE("what takes long to load is loaded once, however often ranks commit me
 }
 
 TEST_CASE("a commit waits if one of the ranks does", "[runtime][background][ranks]") {
-  Job job = job_of(2);
+  Job job = serving_job(2);
   const auto reports = job.run<CommitReport>([&](Process& process, int rank) {
     const Runtime runtime = process.runtime();
     const auto handle = runtime.tuned(doubling());
@@ -183,7 +170,7 @@ TEST_CASE("a commit waits if one of the ranks does", "[runtime][background][rank
 
 TEST_CASE("a rank whose background has no thread loads in the commit",
           "[runtime][background][ranks]") {
-  Job job = job_of(2);
+  Job job = serving_job(2);
   const Runtime second = job[1].runtime();
   const auto second_handle = second.tuned(doubling());
   std::optional<NoMoreThreads> none;
@@ -212,7 +199,7 @@ TEST_CASE("a rank whose background has no thread loads in the commit",
 
 TEST_CASE("what is pending outlives the handles and the runtime that it was loaded for",
           "[runtime][background][ranks]") {
-  Job job = job_of(2);
+  Job job = serving_job(2);
   const auto changes = job.run<std::size_t>([&](Process& process, int rank) {
     const Runtime runtime = process.runtime();
     std::optional handle(runtime.tuned(doubling()));
@@ -226,7 +213,7 @@ TEST_CASE("what is pending outlives the handles and the runtime that it was load
   });
   CHECK(changes == std::vector<std::size_t>{1, 1});
   // Runtimes that end while something is pending.
-  Job ends = job_of(2);
+  Job ends = serving_job(2);
   const auto pending = ends.run<std::size_t>([&](Process& process, int rank) {
     const Runtime runtime = process.runtime();
     const auto handle = runtime.tuned(doubling());

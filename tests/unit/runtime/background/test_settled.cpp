@@ -20,20 +20,6 @@ using namespace kiln::test;
 
 namespace {
 
-Job job_of_two() {
-  Job job(2);
-  for (int r = 0; r < 2; ++r) {
-    job[r].options.mode = Mode::background;
-    job[r].options.compile_threads = 1;
-    job[r].of(8).seconds = 0.5e-3;
-  }
-  // A rank that is left alone in a commit says so at once.
-  RankOptions options = job.settings();
-  options.first_seconds = 2;
-  job.set(options);
-  return job;
-}
-
 KernelDefinition without_data() {
   KernelDefinition kernel = doubling();
   kernel.reference = [](auto, auto) { throw std::runtime_error("no data can be made"); };
@@ -88,7 +74,7 @@ TEST_CASE("ranks are settled at the same commit, also where one has given up",
   enum class Lacks { data, thread, device };
   const auto lacks = GENERATE(Lacks::data, Lacks::thread, Lacks::device);
   CAPTURE(static_cast<int>(lacks));
-  Job job = job_of_two();
+  Job job = serving_job(2);
   // The first rank launches before the other, where threads start.
   const Runtime first = job[0].runtime();
   const auto first_handle = first.tuned(lacks == Lacks::data ? without_data() : doubling());
@@ -122,7 +108,7 @@ TEST_CASE("ranks are settled at the same commit, also where one has given up",
 
 TEST_CASE("what all ranks have given up stays as it is, also where it is launched later",
           "[runtime][background][ranks]") {
-  Job job = job_of_two();
+  Job job = serving_job(2);
   const auto seen = job.run<Seen>([&](Process& process, int rank) {
     const Runtime runtime = process.runtime();
     const auto handle = runtime.tuned(without_data());
@@ -147,7 +133,7 @@ TEST_CASE("what all ranks have given up stays as it is, also where it is launche
 }
 
 TEST_CASE("what a rank cannot load is settled on all of them", "[runtime][background][ranks]") {
-  Job job = job_of_two();
+  Job job = serving_job(2);
   job[1].of(8).load_error = "no memory for a module";
   const auto seen = job.run<Seen>([&](Process& process, int rank) {
     const Runtime runtime = process.runtime();
@@ -166,7 +152,7 @@ TEST_CASE("what a rank cannot load is settled on all of them", "[runtime][backgr
 
 TEST_CASE("ranks that launch something new are settled as of their last commit",
           "[runtime][background][ranks]") {
-  Job job = job_of_two();
+  Job job = serving_job(2);
   Findings findings;
   job.run<bool>([&](Process& process, int rank) {
     const Runtime runtime = process.runtime();

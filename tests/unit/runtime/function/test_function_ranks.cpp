@@ -5,6 +5,7 @@
 #include "findings.hpp"
 #include "function_ranks.hpp"
 #include "kiln_test.hpp"
+#include "unit/runtime/noted_guard.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
@@ -152,34 +153,25 @@ TEST_CASE("a guard has a function's calls, not what comes before and after them"
   Job job(2, directory.path());
   Findings findings;
   const bool fails = GENERATE(false, true);
-  int inside[] = {0, 0}, guarded[] = {0, 0}, restored = 0;
+  NotedGuard noted[2];
+  int restored = 0;
   for (int r = 0; r < 2; ++r) {
     Rank& rank = job.ranks[static_cast<std::size_t>(r)];
     rank.sum.communicates = true;
-    rank.caller->options.tuning.together.guard = [&, r](const auto& launches) {
-      ++guarded[r];
-      inside[r] = 1;
-      try {
-        launches();
-      } catch (...) {
-        inside[r] = 0;
-        throw;
-      }
-      inside[r] = 0;
-    };
+    rank.caller->options.tuning.together.guard = noted[r].guard();
     rank.caller->work = [&, r](const SumKnobs&, std::vector<float>&) {
-      findings.check(inside[r] == 1);
+      findings.check(noted[r].inside);
     };
     rank.sum.snapshot = [&, r](Stream, std::vector<float>& x, int) {
-      findings.check(inside[r] == 0);
+      findings.check(!noted[r].inside);
       return [&, r, copy = x](Stream) {
-        findings.check(inside[r] == 0);
+        findings.check(!noted[r].inside);
         x = copy;
         if (r == 1 && ++restored == 1 && fails) throw std::runtime_error("cannot restore it");
       };
     };
     rank.sum.verify = [&, r](std::vector<float>&, int) {
-      findings.check(inside[r] == 0);
+      findings.check(!noted[r].inside);
       return true;
     };
   }
@@ -192,8 +184,8 @@ TEST_CASE("a guard has a function's calls, not what comes before and after them"
   };
   CHECK(count(1, CandidateStatus::launch_failed) == (fails ? 1 : 0));
   // The guard lets what is thrown pass on that rank alone, so the other one goes on.
-  CHECK((guarded[0] == guarded[1]) == !fails);
-  for (const int calls : guarded) CHECK(calls > 0);
+  CHECK((noted[0].calls == noted[1].calls) == !fails);
+  for (const NotedGuard& guard : noted) CHECK(guard.calls > 0);
 }
 
 TEST_CASE("knobs that no rank could verify are not used", "[runtime][function][ranks]") {

@@ -7,6 +7,7 @@
 
 #include "findings.hpp"
 #include "region_ranks.hpp"
+#include "unit/runtime/noted_guard.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
@@ -201,37 +202,28 @@ TEST_CASE("a guard has a region's runs, not what comes before and after them",
   Job job(2);
   Findings findings;
   const bool fails = GENERATE(false, true);
-  int inside[] = {0, 0}, guarded[] = {0, 0}, begun = 0;
+  NotedGuard noted[2];
+  int begun = 0;
   for (std::size_t r = 0; r < 2; ++r) {
-    job.options[r].together.guard = [&, r](const auto& launches) {
-      ++guarded[r];
-      inside[r] = 1;
-      try {
-        launches();
-      } catch (...) {
-        inside[r] = 0;
-        throw;
-      }
-      inside[r] = 0;
-    };
+    job.options[r].together.guard = noted[r].guard();
     job.options[r].before = [&, r] {
-      findings.check(inside[r] == 0);
+      findings.check(!noted[r].inside);
       if (r == 1 && ++begun == 3 && fails) throw std::runtime_error("nothing to begin with");
     };
     job.options[r].check = [&, r]() -> std::string {
-      findings.check(inside[r] == 0);
+      findings.check(!noted[r].inside);
       return "";
     };
     job[r].kernel("first", 8).seconds = 0.1e-3;
   }
   job.run([&](std::size_t r, Region& region, DynamicTuned& first, DynamicTuned& second, float* y) {
-    findings.check(inside[r] == 1);
+    findings.check(noted[r].inside);
     Job::both(r, region, first, second, y);
   });
   CHECK(findings.wrong() == "");
   // A rank that fails before a run calls the guard all the same: the others may be in that run.
-  CHECK(guarded[0] == guarded[1]);
-  CHECK(job.runs == std::vector<int>{guarded[0], guarded[1] - (fails ? 1 : 0)});
+  CHECK(noted[0].calls == noted[1].calls);
+  CHECK(job.runs == std::vector<int>{noted[0].calls, noted[1].calls - (fails ? 1 : 0)});
   if (!fails) return job.check_plan(8, 2);
   CHECK_THAT(job.thrown[1], Catch::Contains("nothing to begin with"));
   job.check_defaults("");
