@@ -23,6 +23,8 @@ class FakeDriver {
   FakeDriver& operator=(const FakeDriver&) = delete;
 
   std::shared_ptr<const kiln::runtime::DriverTable> table() const { return table_; }
+  /// Whether something may still call the driver: other threads let go of the table last of all.
+  bool in_use() const { return table_.use_count() > 1; }
   /// To take functions away that a driver may lack.
   kiln::runtime::DriverTable& functions() { return *table_; }
 
