@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kiln/detail/bytes.hpp"
+#include "kiln/key.hpp"
 #include "kiln/target.hpp"
 
 namespace kiln::codegen {
@@ -40,6 +41,8 @@ struct Binary {
   std::vector<BinaryEntry> steps;  ///< further entries, in the order of Source::steps
   std::string log;                 ///< warnings; empty when the compiler was silent
   detail::Bytes code;
+  /// The digest of its key, where that says all that it was made of. Not in the byte form.
+  std::optional<Digest> key{};
 };
 
 /// Byte form kept in the store. `parse` returns nothing for bytes it did not write; it never throws

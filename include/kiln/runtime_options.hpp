@@ -81,9 +81,9 @@ struct RuntimeOptions {
   /// eighth of them leaves: about those that have not been launched for the longest time. The next
   /// launch of one is that of a new problem. Problems that Runtime::prepare made ready, a region
   /// has chosen for or a Bound uses, or that are being made or measured stay, as do all when
-  /// sealed. Where there is a bound, kernels that another config has replaced are unloaded, too,
-  /// and a graph needs Runtime::retain for what it launches. 0: no bound. Empty: 65,536 on the host
-  /// device; none on devices that capture graphs.
+  /// sealed. Kernels that no problem uses any more are unloaded; but on devices that capture graphs
+  /// only where this or max_module_bytes is given: then a graph needs Runtime::retain for what it
+  /// launches. 0: no bound. Empty: 65,536.
   std::optional<std::size_t> max_problems{};
   /// The most bytes of binaries that are loaded on the device at a time. If there are more when one
   /// is put in use, by whatever call, problems of all handles leave as above, with their kernels;

@@ -86,6 +86,7 @@ bool Builder::take(const Key& key, Build& build) {
   if (!bytes) return false;
   auto binary = codegen::parse_binary(*bytes);
   if (!binary) return false;
+  binary->key = key.digest;
   build.outcome = std::make_shared<const codegen::Binary>(std::move(*binary));
   build.key = key;
   build.bytes = *std::move(bytes);
@@ -119,6 +120,7 @@ std::optional<Build> Builder::substitute(const Key& wanted, const std::optional<
     ambiguous = "the store holds binaries made of " + std::to_string(sources) +
                 " sources, and the kernel's own source, which would decide, cannot be read";
   if (!found) return {};
+  binary->key = found->key.digest;
   Build build;
   build.outcome = std::make_shared<const codegen::Binary>(std::move(*binary));
   build.key = std::move(found->key);
@@ -325,6 +327,7 @@ Build Builder::compile(const Instance& instance, const codegen::Source& source,
     log_(LogLevel::debug,
          source.label +
              " is not kept in the store: only a compiler can tell which files it includes");
+  if (build.keepable) binary.key = key.digest;
   build.outcome = std::make_shared<const codegen::Binary>(std::move(binary));
   return build;
 }

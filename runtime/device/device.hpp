@@ -37,10 +37,15 @@ class Module {
   virtual ~Module() = default;
   /// Resources as the device reports them, else as the compiler reported them.
   virtual const codegen::ResourceUsage& resources() const noexcept = 0;
+  /// Whether it has global variables. Where it has none, launches cannot tell two loads of one
+  /// binary apart.
+  virtual bool has_variables() const noexcept = 0;
   /// A step of this kernel, in the same module. @pre it was loaded with more steps than that
   virtual const Module& step(std::size_t index) const {
     throw InternalError("a kernel was loaded without its step " + std::to_string(index));
   }
+
+  std::optional<Digest> binary_key{};  ///< Binary::key of what it was loaded from
 };
 
 /// A global variable (`__constant__`, `__device__`) of a loaded module.

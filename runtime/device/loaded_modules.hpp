@@ -35,6 +35,7 @@ inline std::shared_ptr<Module> load_counted(Device& device, const codegen::Binar
   };
   const auto counted = std::make_shared<Counted>(device.loaded_modules(), binary.code.size(),
                                                  device.load(binary, launch, steps));
+  counted->module->binary_key = binary.key;
   return {counted, counted->module.get()};
 }
 

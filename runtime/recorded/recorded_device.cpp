@@ -58,6 +58,7 @@ class RecordedInstance final : public Module {
  public:
   explicit RecordedInstance(std::size_t number) : index(number) {}
   const codegen::ResourceUsage& resources() const noexcept override { return nothing_; }
+  bool has_variables() const noexcept override { return false; }
 
   const std::size_t index;
 

@@ -11,9 +11,9 @@ namespace kiln::runtime {
 namespace {
 
 constexpr std::size_t kEvictedAtOnce = 16;
+constexpr std::size_t kMostProblems = std::size_t{1} << 16;
 // A launch does not look whether it is captured, so only the program knows what its graphs need.
-constexpr std::size_t kMostProblems = 1 << 16;                      ///< where there are no graphs
-constexpr std::uint64_t kMostModuleBytes = std::uint64_t{4} << 30;  ///< likewise
+constexpr std::uint64_t kMostModuleBytes = std::uint64_t{4} << 30;  ///< where there are no graphs
 
 }  // namespace
 
@@ -21,7 +21,11 @@ Bounds::Bounds(const RuntimeOptions& options, std::shared_ptr<Device> device,
                const Serving& serving)
     : device_(std::move(device)),
       serving_(serving),
-      max_problems_(options.max_problems.value_or(device_->graphs() ? 0 : kMostProblems)),
+      keep_(device_->graphs() && options.max_problems.value_or(0) == 0 &&
+                    options.max_module_bytes.value_or(0) == 0
+                ? HandleModules::Keep::always
+                : HandleModules::Keep::while_used),
+      max_problems_(options.max_problems.value_or(kMostProblems)),
       max_module_bytes_(
           options.max_module_bytes.value_or(device_->graphs() ? 0 : kMostModuleBytes)) {}
 

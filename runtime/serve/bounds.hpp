@@ -10,6 +10,7 @@
 #include "kiln/runtime_options.hpp"
 #include "runtime/device/cuda/reaper.hpp"
 #include "runtime/device/device.hpp"
+#include "runtime/serve/handle_modules.hpp"
 
 namespace kiln::runtime {
 
@@ -22,6 +23,9 @@ class Bounds {
   /// `serving` must outlive it.
   Bounds(const RuntimeOptions& options, std::shared_ptr<Device> device, const Serving& serving);
 
+  /// Whether handles keep what they have loaded: where graphs are captured, and the program has set
+  /// no bound and so does not say that it tells its graphs what to keep.
+  HandleModules::Keep keeps_modules() const noexcept { return keep_; }
   /// The bound on each handle, as RuntimeOptions::max_problems; 0: none.
   std::size_t max_problems() const noexcept { return max_problems_; }
   /// The bound on all modules, as RuntimeOptions::max_module_bytes; 0: none.
@@ -47,6 +51,7 @@ class Bounds {
  private:
   const std::shared_ptr<Device> device_;
   const Serving& serving_;
+  const HandleModules::Keep keep_;
   const std::size_t max_problems_;
   const std::uint64_t max_module_bytes_;
   std::atomic<int> held_ = 0;

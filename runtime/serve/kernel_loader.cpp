@@ -107,9 +107,11 @@ void launch_whole(const Launchable& ready, const EntryArguments& arguments,
   });
 }
 
-/// What keeps a whole kernel loaded.
-struct WholeKernel {
+/// What a problem has of its kernel: problems may share the module.
+struct ProblemKernel {
   std::shared_ptr<const Module> kernel;
+};
+struct ProblemKernelWithMaps : ProblemKernel {
   ProblemArguments known;
 };
 
@@ -213,12 +215,12 @@ bool is_whole(const KernelDefinition& kernel, std::span<const std::int64_t> conf
 
 }  // namespace
 
-std::variant<Launchable, Missing> KernelLoader::load_fresh(std::span<const std::int64_t> problem,
-                                                           std::span<const std::int64_t> config,
-                                                           Builder::Access access) {
-  Device& device = *engine_->device();
+std::variant<KernelLoader::Loadable, Missing> KernelLoader::loadable(
+    std::span<const std::int64_t> problem, std::span<const std::int64_t> config,
+    Builder::Access access) {
+  const Device& device = *engine_->device();
   const DeviceLimits& limits = device.info().limits;
-  const detail::LaunchPlan plan = detail::plan(definition_, config, problem, limits);
+  detail::LaunchPlan plan = detail::plan(definition_, config, problem, limits);
   const std::string impossible = plan.obstacle(limits);
   if (!impossible.empty()) refuse(definition_, config, problem, impossible);
   std::shared_ptr<const codegen::Binary> binary = built(config);
@@ -235,11 +237,24 @@ std::variant<Launchable, Missing> KernelLoader::load_fresh(std::span<const std::
   const std::string exceeds =
       plan.empty() ? "" : resource_obstacle(resources_of_entries(*binary), plan, limits);
   if (!exceeds.empty()) refuse(definition_, config, problem, exceeds);
+  return Loadable{std::move(binary), std::move(plan)};
+}
+
+std::shared_ptr<const Module> KernelLoader::load_apart(std::span<const std::int64_t> config,
+                                                       const Loadable& what) {
   SpanScope span(&engine_->workshop().telemetry().spans, "kiln.load",
                  {{"kernel", definition_.name}, {"config", definition_.space.describe(config)}});
-  auto kernel = load_counted(device, *binary, plan.launch, plan.steps);
+  auto kernel = load_counted(*engine_->device(), *what.binary, what.plan.launch, what.plan.steps);
   span.end();
-  return launchable(problem, config, std::move(kernel));
+  return kernel;
+}
+
+std::variant<Launchable, Missing> KernelLoader::load_fresh(std::span<const std::int64_t> problem,
+                                                           std::span<const std::int64_t> config,
+                                                           Builder::Access access) {
+  auto found = loadable(problem, config, access);
+  if (auto* const missing = std::get_if<Missing>(&found)) return std::move(*missing);
+  return launchable(problem, config, load_apart(config, std::get<Loadable>(found)));
 }
 
 void KernelLoader::keep_built(std::span<const std::int64_t> config,
@@ -263,17 +278,25 @@ std::shared_ptr<const codegen::Binary> KernelLoader::built(std::span<const std::
 std::variant<Launchable, Missing> KernelLoader::load(std::span<const std::int64_t> problem,
                                                      std::span<const std::int64_t> config,
                                                      Builder::Access access) {
-  auto made = load_fresh(problem, config, access);
-  if (const auto* ready = std::get_if<Launchable>(&made)) fill_symbols(*ready);
-  return made;
+  auto found = loadable(problem, config, access);
+  if (auto* const missing = std::get_if<Missing>(&found)) return std::move(*missing);
+  const auto& what = std::get<Loadable>(found);
+  return launchable(problem, config,
+                    modules_.find_or_load(what.binary->key, problem, what.plan, [&] {
+                      return filled(load_apart(config, what), problem, what.plan);
+                    }));
 }
 
 Launchable KernelLoader::adopt(std::span<const std::int64_t> problem,
                                std::span<const std::int64_t> config,
                                std::shared_ptr<const Module> kernel) {
-  Launchable ready = launchable(problem, config, std::move(kernel));
-  fill_symbols(ready);
-  return ready;
+  const detail::LaunchPlan plan =
+      detail::plan(definition_, config, problem, engine_->device()->info().limits);
+  if (auto same = modules_.find(kernel->binary_key, problem, plan)) {
+    engine_->bounds().dispose(std::move(kernel));
+    return launchable(problem, config, std::move(same));
+  }
+  return launchable(problem, config, filled(std::move(kernel), problem, plan));
 }
 
 Launchable KernelLoader::launchable(std::span<const std::int64_t> problem,
@@ -288,11 +311,12 @@ Launchable KernelLoader::launchable(std::span<const std::int64_t> problem,
   ready.loaded = kernel.get();
   ready.start = ready.whole ? start_whole : start;
   if (has_maps(definition_, config)) {
-    const auto owner = std::make_shared<WholeKernel>(std::move(kernel));
+    const auto owner = std::make_shared<ProblemKernelWithMaps>();
+    owner->kernel = std::move(kernel);
     ready.known = &owner->known;
     ready.owner = owner;
   } else {
-    ready.owner = std::move(kernel);
+    ready.owner = std::make_shared<const ProblemKernel>(ProblemKernel{std::move(kernel)});
   }
   return ready;
 }
@@ -360,34 +384,24 @@ std::shared_ptr<const detail::BoundLaunch> KernelLoader::bound_launch(
   return bound_whole(ready, launch, problem);
 }
 
-void KernelLoader::fill_symbols(const Launchable& ready) {
-  const auto kernel = loaded(ready);
+std::shared_ptr<const Module> KernelLoader::filled(std::shared_ptr<const Module> kernel,
+                                                   std::span<const std::int64_t> problem,
+                                                   const detail::LaunchPlan& plan) {
   std::lock_guard lock(mutex_);
   for (const auto& [name, data] : symbols_) fill(*kernel, name, data);
-  std::lock_guard lock_modules(modules_mutex_);
-  if (modules_.size() == modules_.capacity())
-    std::erase_if(modules_, [](const auto& module) { return module.expired(); });
-  modules_.push_back(kernel);
+  return modules_.add(std::move(kernel), problem, plan);
 }
 
 void KernelLoader::set_symbol(std::string name, std::span<const std::byte> data) {
   std::lock_guard lock(mutex_);
-  const auto kernels = loaded();
+  const auto kernels = modules_.all();
   for (const auto& kernel : kernels) check(*kernel, name, data);  // all or none are written
   for (const auto& kernel : kernels) fill(*kernel, name, data);
   symbols_.insert_or_assign(std::move(name), std::vector<std::byte>(data.begin(), data.end()));
 }
 
-std::vector<std::shared_ptr<const Module>> KernelLoader::loaded() const {
-  std::vector<std::shared_ptr<const Module>> found;
-  std::lock_guard lock(modules_mutex_);
-  for (const auto& module : modules_)
-    if (auto kernel = module.lock()) found.push_back(std::move(kernel));
-  return found;
-}
-
 void KernelLoader::add_to(Pins& pins) const {
-  for (auto& kernel : loaded()) pins.push_back(std::move(kernel));
+  for (auto& kernel : modules_.all()) pins.push_back(std::move(kernel));
   for (auto& memory : workspaces_.memory()) pins.push_back(std::move(memory));
 }
 

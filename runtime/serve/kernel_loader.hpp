@@ -17,6 +17,7 @@
 #include "runtime/device/entry_arguments.hpp"
 #include "runtime/device/workspaces.hpp"
 #include "runtime/serve/engine.hpp"
+#include "runtime/serve/handle_modules.hpp"
 
 namespace kiln::runtime {
 
@@ -34,22 +35,27 @@ class KernelLoader final : private PinSource {
   KernelLoader(std::shared_ptr<detail::Engine> engine, const KernelDefinition& definition)
       : engine_(std::move(engine)),
         definition_(definition),
-        workspaces_(engine_->device(), [this](const WorkspaceSize& size) {
-          engine_->note_allocation("kernel " + definition_.name, size);
-        }) {
+        workspaces_(engine_->device(),
+                    [this](const WorkspaceSize& size) {
+                      engine_->note_allocation("kernel " + definition_.name, size);
+                    }),
+        modules_(engine_->bounds().keeps_modules(),
+                 engine_->workshop().telemetry().counters.modules_unloaded) {
     engine_->captures().add(*this);
   }
   ~KernelLoader() override { engine_->captures().remove(*this); }
   KernelLoader(const KernelLoader&) = delete;
   KernelLoader& operator=(const KernelLoader&) = delete;
 
-  /// Builds and loads one config, or says what is missing, which is noted as wanted. Its variables
-  /// hold what the source says. @throws CompileError when its template does not compile, UserError
-  /// when the device could not launch it
+  /// Builds and loads one config, or says what is missing, which is noted as wanted. No other
+  /// launches use this load of it, and its variables hold what the source says.
+  /// @throws CompileError when its template does not compile, UserError when the device could not
+  /// launch it
   std::variant<detail::Launchable, Missing> load_fresh(
       std::span<const std::int64_t> problem, std::span<const std::int64_t> config,
       Builder::Access access = Builder::Access::compile);
-  /// The same, with the data that set_symbol() was given. @throws also WrongSymbol
+  /// The same for launches: its variables hold the data that set_symbol() was given, and it is
+  /// loaded only where nothing that is loaded serves the problem. @throws also WrongSymbol
   std::variant<detail::Launchable, Missing> load(std::span<const std::int64_t> problem,
                                                  std::span<const std::int64_t> config,
                                                  Builder::Access access = Builder::Access::compile);
@@ -57,7 +63,7 @@ class KernelLoader final : private PinSource {
   void keep_built(std::span<const std::int64_t> config,
                   std::shared_ptr<const codegen::Binary> binary);
   void forget_built();
-  /// As load(), for a kernel that is loaded already and whose variables are untouched.
+  /// As load(), of a kernel that a tuning has loaded, and whose variables are untouched.
   detail::Launchable adopt(std::span<const std::int64_t> problem,
                            std::span<const std::int64_t> config,
                            std::shared_ptr<const Module> kernel);
@@ -99,8 +105,17 @@ class KernelLoader final : private PinSource {
   }
 
  private:
+  /// What is loaded for a launch.
+  struct Loadable {
+    std::shared_ptr<const codegen::Binary> binary;
+    detail::LaunchPlan plan;
+  };
+  std::variant<Loadable, Missing> loadable(std::span<const std::int64_t> problem,
+                                           std::span<const std::int64_t> config,
+                                           Builder::Access access);
+  std::shared_ptr<const Module> load_apart(std::span<const std::int64_t> config,
+                                           const Loadable& what);
   void add_to(Pins& pins) const override;
-  std::vector<std::shared_ptr<const Module>> loaded() const;
   std::shared_ptr<const codegen::Binary> built(std::span<const std::int64_t> config);
   detail::Launchable launchable(std::span<const std::int64_t> problem,
                                 std::span<const std::int64_t> config,
@@ -108,7 +123,10 @@ class KernelLoader final : private PinSource {
   /// Calls `use`, whose errors then name the kernel.
   template <class F>
   auto named(const F& use) const;
-  void fill_symbols(const detail::Launchable& ready);
+  /// With the data that set_symbol() was given.
+  std::shared_ptr<const Module> filled(std::shared_ptr<const Module> kernel,
+                                       std::span<const std::int64_t> problem,
+                                       const detail::LaunchPlan& plan);
   void check(const Module& kernel, const std::string& name, std::span<const std::byte> data) const;
   void fill(const Module& kernel, const std::string& name, std::span<const std::byte> data) const;
 
@@ -117,8 +135,7 @@ class KernelLoader final : private PinSource {
   Workspaces workspaces_;
   mutable std::mutex mutex_;  ///< of `symbols_`, and held while variables are filled
   std::map<std::string, std::vector<std::byte>> symbols_;
-  mutable std::mutex modules_mutex_;  ///< may be taken while the other one is held
-  std::vector<std::weak_ptr<const Module>> modules_;
+  HandleModules modules_;
   std::mutex built_mutex_;
   std::map<Values, std::shared_ptr<const codegen::Binary>> built_;
 };

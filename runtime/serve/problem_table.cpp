@@ -128,20 +128,15 @@ void ProblemTable::rebuild(std::unique_ptr<Slots> fresh, std::list<Garbage> old)
   garbage_.splice(garbage_.end(), old);
 }
 
-ProblemTable::Freed ProblemTable::reclaim() {
+std::shared_ptr<const void> ProblemTable::reclaim() {
   auto freed = std::make_shared<std::list<Garbage>>();
   {
     const std::lock_guard lock(mutex_);
     while (!garbage_.empty() && garbage_.front().grace.over())
       freed->splice(freed->end(), garbage_, garbage_.begin());
   }
-  std::size_t unloaded = 0;
-  for (const Garbage& one : *freed)
-    for (const auto& entry : one.entries)
-      unloaded +=
-          entry->ready.loaded && entry.use_count() == 1 && entry->ready.owner.use_count() == 1;
-  if (freed->empty()) return {};
-  return {std::move(freed), unloaded};
+  if (freed->empty()) return nullptr;
+  return freed;
 }
 
 bool ProblemTable::waiting() const {

@@ -59,13 +59,8 @@ class ProblemTable {
   /// They are not found any more. Each is named once. Where there is no memory, all of them stay.
   /// @pre Replaced::leaves
   void remove(const std::vector<Values>& problems);
-  /// What is freed when it is destroyed.
-  struct Freed {
-    std::shared_ptr<const void> what;  ///< null: nothing
-    std::size_t unloaded = 0;          ///< kernels of it
-  };
-  /// What can be freed by now.
-  Freed reclaim();
+  /// What can be freed by now, when this is destroyed; null: nothing.
+  std::shared_ptr<const void> reclaim();
   /// Whether something waits to be freed.
   bool waiting() const;
 

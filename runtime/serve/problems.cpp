@@ -154,10 +154,8 @@ void Problems::reclaim() noexcept { const Sweep sweep(*this); }
 
 Problems::Sweep::~Sweep() try {
   const ProblemBound& bound = problems_.bound_;
-  ProblemTable::Freed freed = problems_.table_.reclaim();
-  if (bound.counters)
-    bound.counters->modules_unloaded.fetch_add(freed.unloaded, std::memory_order_relaxed);
-  if (freed.what && bound.dispose) bound.dispose(std::move(freed.what));
+  std::shared_ptr<const void> freed = problems_.table_.reclaim();
+  if (freed && bound.dispose) bound.dispose(std::move(freed));
   freed = {};  // what it unloads is not loaded any more when that is counted
   if (published_)
     bound.published(published_->problem, published_->config,

@@ -90,7 +90,7 @@ void Counters::read(RuntimeMetrics& metrics) const {
   metrics.worker_restarts_total = worker_restarts.read();
   metrics.swaps_total = swaps.load(kRelaxed);
   metrics.problems_evicted_total = problems_evicted.load(kRelaxed);
-  metrics.modules_unloaded_total = modules_unloaded.load(kRelaxed);
+  metrics.modules_unloaded_total = modules_unloaded->load(kRelaxed);
   metrics.workspace_allocations_total = workspace_allocations.load(kRelaxed);
   metrics.agreements_total = agreements.read();
   metrics.agreement_seconds = agreement_seconds.read();

@@ -94,7 +94,10 @@ struct Counters {
   PerKernel problems;
   PerKernel unprepared_served, unprepared_refused;
   std::atomic<std::uint64_t> wanted_cut{0};
-  std::atomic<std::uint64_t> problems_evicted{0}, modules_unloaded{0};
+  std::atomic<std::uint64_t> problems_evicted{0};
+  /// Modules may outlive what counts them.
+  const std::shared_ptr<std::atomic<std::uint64_t>> modules_unloaded =
+      std::make_shared<std::atomic<std::uint64_t>>(0);
   std::atomic<std::uint64_t> workspace_allocations{0};  ///< by launches
   std::atomic<std::uint64_t> swaps{0};
   Tally prepare_keys{"waiting", "found", "compiled", "missing", "failed"};

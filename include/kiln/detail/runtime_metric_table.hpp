@@ -98,8 +98,7 @@ inline constexpr RuntimeMetric kRuntimeMetrics[] = {
      "problems that have left their handle because of `max_problems` or `max_module_bytes`",
      &RuntimeMetrics::problems_evicted_total},
     {"kiln_modules_unloaded_total", RuntimeMetric::Type::counter, "", "",
-     "kernels that handles have unloaded while they lived, because their problem had left or "
-     "another config had taken their place",
+     "kernels that handles had loaded and that no problem, held kernel or graph uses any more",
      &RuntimeMetrics::modules_unloaded_total},
     {"kiln_workspace_allocations_total", RuntimeMetric::Type::counter, "", "",
      "launches that had to get device memory for their workspace, because their stream had none, "

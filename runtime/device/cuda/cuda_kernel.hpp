@@ -26,6 +26,7 @@ class CudaKernel final : public Module {
 
   const codegen::ResourceUsage& resources() const noexcept override { return resources_; }
   const Module& step(std::size_t index) const override { return steps_.at(index); }
+  bool has_variables() const noexcept override { return !variables_.empty(); }
   CUfunction function() const noexcept { return function_; }
   CUmodule module() const noexcept { return module_.get(); }
   const std::vector<codegen::CubinVariable>& variables() const noexcept { return variables_; }

@@ -55,6 +55,7 @@ class LoadedHostKernel final : public Module {
   }
   const codegen::ResourceUsage& resources() const noexcept override { return resources_; }
   const Module& step(std::size_t index) const override { return steps_.at(index); }
+  bool has_variables() const noexcept override { return module.kernel().variable_count > 0; }
 
   HostModule module;
 

@@ -28,13 +28,18 @@ namespace kiln::test {
 
 class FakeKernel final : public runtime::Module {
  public:
-  FakeKernel(std::string text, Behaviour& does, std::atomic<int>& live)
-      : entry(std::move(text)), behaviour(does), variables(does.variables), live_(live) {
+  FakeKernel(std::string text, Behaviour& does, std::atomic<int>& live, bool apart)
+      : entry(std::move(text)),
+        behaviour(does),
+        variables(does.variables),
+        apart_(apart),
+        live_(live) {
     ++live_;
   }
   ~FakeKernel() override { --live_; }
   const codegen::ResourceUsage& resources() const noexcept override { return behaviour.resources; }
   const runtime::Module& step(std::size_t index) const override { return *steps.at(index); }
+  bool has_variables() const noexcept override { return apart_ || !variables.empty(); }
 
   const std::string entry;
   Behaviour& behaviour;
@@ -43,6 +48,7 @@ class FakeKernel final : public runtime::Module {
   std::vector<std::unique_ptr<FakeKernel>> steps;
 
  private:
+  const bool apart_;
   std::atomic<int>& live_;
 };
 
@@ -94,9 +100,10 @@ class FakeDevice : public runtime::Device {
     if (const std::string why = is_lost ? "device lost" : behaviour.load_error; !why.empty())
       throw EnvironmentError(why);
     ++loads;
-    auto kernel = std::make_shared<FakeKernel>(entry, behaviour, live_kernels);
+    auto kernel = std::make_shared<FakeKernel>(entry, behaviour, live_kernels, modules_apart);
     for (const std::string& step : steps)
-      kernel->steps.push_back(std::make_unique<FakeKernel>(step, (*script)[step], live_kernels));
+      kernel->steps.push_back(
+          std::make_unique<FakeKernel>(step, (*script)[step], live_kernels, modules_apart));
     return kernel;
   }
 
@@ -238,6 +245,7 @@ class FakeDevice : public runtime::Device {
   std::atomic<std::size_t> taken_by_others = 0;   ///< of what it says is free
   std::atomic<std::size_t> in_use = 0, peak = 0;  ///< bytes
   std::atomic<int> refused = 0;                   ///< allocations
+  bool modules_apart = false;  ///< each module is as if it had variables of its own
   std::atomic<int> live_kernels{0}, live_allocations{0}, loads{0}, timings{0};
   mutable std::atomic<int> launches{0};
 

@@ -224,6 +224,7 @@ TEST_CASE_METHOD(Twice, "a choice holds as many problems as it may, and finds ot
 TEST_CASE_METHOD(Twice, "kernels that a choice launches keep to the bound on modules",
                  "[choice][bounds]") {
   constexpr std::uint64_t kMost = 8;
+  process.device->modules_apart = true;
   process.options.max_module_bytes = kMost * typed_entry(2).size();
   const Runtime runtime = process.runtime();
   const auto f = tuned(runtime, twice);
@@ -257,6 +258,7 @@ TEST_CASE_METHOD(Twice, "kernels that a choice launches keep to the bound on mod
 
 TEST_CASE_METHOD(Twice, "a kernel that a prepared choice does not launch any more may leave",
                  "[choice][bounds]") {
+  process.device->modules_apart = true;
   process.options.max_module_bytes = typed_entry(2).size();
   process.options.max_problems = GENERATE(0, 1000);  // 0: no bound, as on devices with graphs
   process.kernel_takes(1e-3);

@@ -20,11 +20,12 @@ using namespace kiln::test;
 
 namespace {
 
-/// Launches run the default, and nothing is measured.
+/// Launches run the default, and nothing is measured. Each problem has a module of its own.
 struct Bounded : Process {
   Bounded(const Directory& directory, std::size_t most) : Process(directory.path()) {
     options.mode = Mode::untuned;
     options.max_problems = most;
+    device->modules_apart = true;
   }
 };
 
@@ -353,6 +354,7 @@ TEST_CASE("a little too much in modules lets little leave, also where another th
   Capturer process(directory.path());
   process.options.mode = Mode::untuned;
   process.options.max_module_bytes = 64 * kBytes;
+  process.device->modules_apart = true;
   const Runtime runtime = process.runtime();
   const auto handle = runtime.tuned(doubling());
   CHECK(launch_all(handle, 1, 65));

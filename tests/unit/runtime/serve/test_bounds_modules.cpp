@@ -16,13 +16,14 @@ namespace {
 
 constexpr std::uint64_t kModuleBytes = std::string_view("k<2, 0>").size();
 
-/// Holds so many modules, and any number of problems.
+/// Holds so many modules, one for each problem, and any number of problems.
 struct Modules : Process {
   Modules(const Directory& directory, std::uint64_t most) : Process(directory.path()) {
     options.mode = Mode::untuned;
     options.max_problems = 0;
     options.max_module_bytes = most * kModuleBytes;
     options.tuning.max_evaluations = 1;
+    device->modules_apart = true;
   }
 };
 

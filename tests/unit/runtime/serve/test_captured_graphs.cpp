@@ -9,6 +9,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "kiln/workspace.cuh"
@@ -275,7 +276,7 @@ TEST_CASE("captured launches with tensor maps and workspaces are exchanged",
   CHECK(r.process.device->live_kernels == 2);
   r.graph.reset();
   r.exec = {};
-  CHECK(r.process.device->live_kernels == 0);
+  while (r.process.device->live_kernels != 0) std::this_thread::yield();  // another thread unloads
   CHECK(r.process.device->live_allocations == 0);
 }
 

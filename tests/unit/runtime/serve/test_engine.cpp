@@ -206,6 +206,7 @@ TEST_CASE("what was tuned of an edited source is launched, although its config i
   CHECK(tuned.tune({64}).winner().config == first);
   const auto after = detail::Access::engine(runtime)->serving().handles().front()->find(Values{64});
   CHECK(before != after);
+  CHECK(before->loaded != after->loaded);
   CHECK(tuned.tune({64}).from_store);
   CHECK(after == detail::Access::engine(runtime)->serving().handles().front()->find(Values{64}));
 }

@@ -1,6 +1,8 @@
 // Launches of many threads while their config is exchanged and others are tuned.
 #include <atomic>
+#include <cstdint>
 #include <cstdio>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <variant>
@@ -29,8 +31,11 @@ TEST_CASE("launches beside swaps and a background tuner see one config each",
   };
   process.options.mode = Mode::background;
   process.options.max_problems = 1000;
+  process.options.tuning.max_evaluations = 8;
   const Runtime runtime = process.runtime();
-  const auto handle = runtime.tuned(doubling());
+  std::vector<std::int64_t> versions(kSwaps / 4);
+  std::iota(versions.begin(), versions.end(), 0);
+  const auto handle = runtime.tuned(doubling({1, 2, 4, 8}, 2, versions));
   const TuningWindow window = runtime.window();
   {
     std::atomic<bool> over{false};
@@ -50,7 +55,7 @@ TEST_CASE("launches beside swaps and a background tuner see one config each",
     const auto served = detail::Access::engine(runtime)->serving().handles().front();
     for (int i = 0; i < kSwaps; ++i) {
       const int before = launches;
-      auto made = served->load_config(Values{64}, Values{1 << (i % 4), 0}, nullptr);
+      auto made = served->load_config(Values{64}, Values{1 << (i % 4), i / 4}, nullptr);
       served->problems().choose(std::get<detail::Launchable>(std::move(made)));
       while (launches == before) std::this_thread::yield();
     }
