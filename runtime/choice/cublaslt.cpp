@@ -23,7 +23,7 @@ using cublaslt::Product;
 using cublaslt::Session;
 
 /// That are kept because their attributes do not restore them: each has 64 bytes and a key.
-constexpr std::size_t kMostAnswers = 4096;
+constexpr std::size_t kMostAnswers = std::size_t{1} << 16;
 
 class CublasltCall final : public ChoiceCall {
  public:

@@ -71,6 +71,9 @@ PrepareReport PreparationRun::run() {
     }
     prepare_choices();
   });
+  // Not earlier: the other ranks would wait for this one.
+  if (engine_.device()->lost())
+    throw DeviceLost("the device was lost while the manifest was prepared");
   for (const PrepareItem& item : items_)
     if (of(item).why.empty()) {
       of(item).why = item.lacking;

@@ -236,15 +236,18 @@ bool RegionSchedule::has_rival(const Site& site) const {
 /// A site's own times leave out what its config costs the others: what the device still does for it
 /// when they begin, or how late it makes a rank.
 void RegionSchedule::after_rival(std::span<const float> shared, bool wrong, float whole) {
-  const int all = 2 * (options_.warmup + options_.repeats);
   if (wrong && !incumbents_turn()) hopeless_ = "the chosen configs give wrong results together";
   if (wrong || std::ranges::any_of(shared, [](float t) { return std::isinf(t); })) {
-    rival_runs_ = all;  // right results are what counts
+    rival_runs_ = all_rival_runs();  // right results are what counts
     return;
   }
   if (rival_runs_ / 2 >= options_.warmup)
     (incumbents_turn() ? at_incumbents_ : at_best_).push_back(whole);
-  if (++rival_runs_ != all || middle(at_best_) < middle(at_incumbents_)) return;
+  if (++rival_runs_ == all_rival_runs() && middle(at_best_) >= middle(at_incumbents_))
+    keep_incumbents();
+}
+
+void RegionSchedule::keep_incumbents() {
   for (std::size_t s = 0; s < sites_.size(); ++s)
     if (has_rival(sites_[s])) {
       sites_[s].kept = true;
@@ -287,10 +290,17 @@ void RegionSchedule::go_on() {
                    : Phase::closing;
     }
   }
-  if (phase_ == Phase::rivals && rival_runs_ == 2 * (options_.warmup + options_.repeats))
-    phase_ = Phase::closing;
+  if (phase_ == Phase::rivals && rival_runs_ == all_rival_runs()) phase_ = Phase::closing;
   if (phase_ == Phase::closing && closing_ == options_.warmup + options_.repeats)
     phase_ = Phase::done;
+}
+
+void RegionSchedule::end() {
+  if (phase_ != Phase::closing && phase_ != Phase::done) {
+    for (std::size_t s = 0; s < sites_.size(); ++s) choose_best(s);
+    keep_incumbents();
+  }
+  phase_ = Phase::done;
 }
 
 RegionSchedule::Fate RegionSchedule::fate(std::size_t site, std::size_t candidate) const {

@@ -49,6 +49,10 @@ class RegionSchedule {
   /// on all ranks.
   void ran(std::span<const float> shared, std::span<const float> own, bool wrong, float whole);
 
+  /// There are no more runs. What was chosen before stays where whole runs have not decided
+  /// against it by then.
+  void end();
+
   enum class Fate {
     open,  ///< not come to
     measured,
@@ -106,6 +110,8 @@ class RegionSchedule {
   void open_finals(std::size_t s);
   void next_finalist();
   bool has_rival(const Site& site) const;
+  int all_rival_runs() const { return 2 * (options_.warmup + options_.repeats); }
+  void keep_incumbents();
   void after_rival(std::span<const float> shared, bool wrong, float whole);
   bool incumbents_turn() const { return rival_runs_ % 2 == 1; }
   void go_on();

@@ -114,6 +114,7 @@ std::vector<std::vector<Candidate>> RegionTrials::measure(std::span<const Reques
       std::move(incumbents));
   while (going_on && schedule.phase() != RegionSchedule::Phase::done)
     going_on = run_once(schedule, until);
+  schedule.end();
   if (!schedule.hopeless().empty()) throw std::runtime_error(schedule.hopeless());
   describe(schedule);
   std::vector<std::vector<Candidate>> results;

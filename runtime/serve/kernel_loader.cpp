@@ -229,7 +229,8 @@ std::variant<KernelLoader::Loadable, Missing> KernelLoader::loadable(
     if (auto* failure = std::get_if<CompileFailure>(&build.outcome))
       throw CompileError(std::move(*failure));
     if (auto* missing = std::get_if<Missing>(&build.outcome)) {
-      engine_->wanted().note(engine_->wanted().instance(definition_, problem, config));
+      if (!engine_->wanted().note(engine_->wanted().instance(definition_, problem, config)))
+        ++engine_->workshop().telemetry().counters.wanted_cut;
       return std::move(*missing);
     }
     binary = std::get<std::shared_ptr<const codegen::Binary>>(std::move(build.outcome));

@@ -20,6 +20,8 @@ namespace {
 
 /// Handles that come and go may each leave some unprepared problems behind.
 constexpr std::size_t kMostUnprepared = 4096;
+/// A problem may lack another binary than the next one.
+constexpr std::size_t kMostNoted = std::size_t{1} << 16;
 
 }  // namespace
 
@@ -59,14 +61,14 @@ WantedInstance Wanted::instance(const detail::ChoiceDescription& choice,
 
 bool Wanted::note(WantedInstance wanted, std::uint64_t launches) {
   const std::lock_guard lock(mutex_);
-  for (WantedInstance& noted : noted_)
-    if (same_instance(noted, wanted)) {
-      noted.launches += launches;
-      return true;
-    }
-  if (wanted.config.empty() && noted_.size() >= kMostUnprepared) return false;
-  noted_.push_back(std::move(wanted));
-  noted_.back().launches = launches;
+  if (const auto known = places_.find(wanted); known != places_.end()) {
+    noted_[known->second].launches += launches;
+    return true;
+  }
+  if (noted_.size() >= (wanted.config.empty() ? kMostUnprepared : kMostNoted)) return false;
+  wanted.launches = launches;
+  noted_.push_back(wanted);
+  places_.emplace(std::move(wanted), noted_.size() - 1);
   return true;
 }
 

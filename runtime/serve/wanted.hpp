@@ -2,8 +2,10 @@
 // prepared.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <set>
 #include <span>
@@ -16,6 +18,7 @@
 #include "kiln/log.hpp"
 #include "kiln/manifest.hpp"
 #include "kiln/missing.hpp"
+#include "runtime/serve/wanted_file.hpp"
 
 namespace kiln::runtime {
 
@@ -54,7 +57,8 @@ class Wanted {
   const std::filesystem::path file_;
   const LogSink log_;
   mutable std::mutex mutex_;
-  std::vector<WantedInstance> noted_;
+  std::vector<WantedInstance> noted_;  ///< in the order of their first notes
+  std::map<WantedInstance, std::size_t, InstanceOrder> places_;
   std::set<Digest> warned_of_;  ///< instances, by Key::portable
 };
 

@@ -43,18 +43,15 @@ auto order(const WantedInstance& w) {
 
 }  // namespace
 
-bool same_instance(const WantedInstance& a, const WantedInstance& b) {
-  return order(a) == order(b);
+bool InstanceOrder::operator()(const WantedInstance& a, const WantedInstance& b) const {
+  return order(a) < order(b);
 }
 
 void add_to_manifest(const std::filesystem::path& file, const Manifest& wanted) {
   const FolderLock lock(file.has_parent_path() ? file.parent_path() : ".");
   Manifest all;
   if (std::filesystem::exists(file)) all = Manifest::read(file);
-  const auto before = [](const WantedInstance& a, const WantedInstance& b) {
-    return order(a) < order(b);
-  };
-  std::map<WantedInstance, std::size_t, decltype(before)> places;
+  std::map<WantedInstance, std::size_t, InstanceOrder> places;
   for (std::size_t i = 0; i < all.wanted.size(); ++i) places.try_emplace(all.wanted[i], i);
   bool changed = false;
   for (const WantedInstance& instance : wanted.wanted) {

@@ -8,7 +8,9 @@
 namespace kiln::runtime {
 
 /// But for how often it was launched.
-bool same_instance(const WantedInstance& a, const WantedInstance& b);
+struct InstanceOrder {
+  bool operator()(const WantedInstance& a, const WantedInstance& b) const;
+};
 
 /// Adds what the file does not have yet, and launches to those of what it has; makes the file if
 /// there is none. Processes that do this at

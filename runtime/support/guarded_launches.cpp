@@ -29,6 +29,11 @@ void GuardedLaunches::run(const std::function<void()>& launch) {
     }
     given_up_ = failure_of([] { throw; });
   }
+  if (!launched && given_up_.empty()) {
+    failure_ = std::make_exception_ptr(
+        UserError("RankOptions::guard has returned without calling the launches it was given"));
+    std::rethrow_exception(failure_);
+  }
   if (own) std::rethrow_exception(own);
   if (!given_up_.empty()) throw GivenUp(given_up_);
 }

@@ -29,7 +29,8 @@ class GuardedLaunches {
 
   /// Calls `launch`, which returns when what it launches has ended. Once the guard has ended a
   /// launch, nothing is launched any more. @throws what `launch` throws; GivenUp; what the guard
-  /// throws before it has called `launch`, as each later call does
+  /// throws before it has called `launch`, or an UserError where it returns without having called
+  /// it, as each later call does
   void run(const std::function<void()>& launch);
   /// Calls `work`. When it throws and has launched nothing, the guard is called with that: other
   /// ranks may be in the launch that is missing here.

@@ -72,8 +72,9 @@ inline constexpr RuntimeMetric kRuntimeMetrics[] = {
      "was launched; `false`, UnpreparedError; `other`: as for `kiln_problems`",
      &RuntimeMetrics::unprepared_launches_total},
     {"kiln_wanted_cut_total", RuntimeMetric::Type::counter, "", "",
-     "launches of problems that were not prepared and that `Runtime::wanted()` has no room to "
-     "list: beyond 1024 of a handle, 4096 of handles that have ended",
+     "launches of problems that were not prepared, and requests for missing instances, that "
+     "`Runtime::wanted()` has no room to list: beyond 1024 problems of a handle, 4096 of handles "
+     "that have ended, 65,536 instances",
      &RuntimeMetrics::wanted_cut_total},
     {"kiln_prepare_keys", RuntimeMetric::Type::gauge, "", "state",
      "distinct instances that the last `prepare` needs: `waiting` (not looked for yet, or no time "

@@ -206,3 +206,22 @@ TEST_CASE("a problem that fails on ranks costs the others nothing", "[runtime][p
   }
   CHECK(findings.wrong() == "");
 }
+
+TEST_CASE("a rank that loses its device while ranks prepare says so, and no other waits",
+          "[runtime][prepare][ranks]") {
+  Job job(2);
+  FakeDevice& lost = *job[1].device;
+  lost.on_launch = [&](const std::string&, void**) { lost.is_lost = true; };
+  const auto threw = job.run<int>([&](Process& process, int) {
+    const Runtime runtime = process.runtime();
+    const auto handle = runtime.tuned(doubling());
+    try {
+      runtime.prepare(problems({50, 60}));
+      return 0;
+    } catch (const EnvironmentError& error) {
+      CHECK_THAT(error.what(), Catch::Contains("lost"));
+      return 1;
+    }
+  });
+  CHECK(threw == std::vector<int>{0, 1});
+}

@@ -238,6 +238,33 @@ TEST_CASE("what was chosen before stays, unless whole runs are faster without it
     CHECK(two.best(0) == 0U);
     CHECK(two.best(1) == 1U);
   }
+  SECTION("they would be faster, but the runs end before that is known") {
+    int with = 0;  // runs after which the new ones are chosen
+    for (int most = 0;; ++most) {
+      RegionSchedule ending({all(3), all(3), all(3)}, {1, 3, 3, 0.005F}, {1, 1, {}});
+      int runs = 0;
+      for (; runs < most && ending.phase() != Phase::done; ++runs) {
+        std::vector<float> seconds;
+        for (std::size_t s = 0; const auto& place : ending.next())
+          seconds.push_back(world(s++, place.candidate));
+        const bool before = ending.phase() == Phase::rivals && ending.next()[0].candidate == 1U;
+        ending.ran(seconds, seconds, false, before ? 2.0F : 1.0F);
+      }
+      const bool over = ending.phase() == Phase::done, decided = ending.phase() == Phase::closing;
+      const bool measured = ending.fate(0, 1) == Fate::measured;
+      ending.end();
+      CHECK(ending.phase() == Phase::done);
+      if (over || decided) {
+        CHECK(ending.best(0) == 2U);
+        ++with;
+      } else if (measured) {
+        CHECK(ending.best(0) == 1U);
+        CHECK(ending.times(0)[2] > ending.times(0)[1]);
+      }
+      if (over) break;
+    }
+    CHECK(with > 1);
+  }
   SECTION("nothing else was chosen before") {
     RegionSchedule same({all(3)}, {1, 3, 3, 0.005F}, {{2}});
     RegionSchedule none({all(3)}, {1, 3, 3, 0.005F});
