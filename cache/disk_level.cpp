@@ -118,6 +118,17 @@ std::optional<std::int64_t> DiskLevel::now_ns(bool create) {
   return known ? std::optional(Stamp::of(status).modified_ns) : std::nullopt;
 }
 
+std::optional<Failure> DiskLevel::try_to_write() {
+  std::optional<Failure> failure;
+  const SharedFd directory = inner_directory(kLocks, true, failure);
+  if (!directory) return failure;
+  const std::string name = AtomicFile::temporary_name();
+  const UniqueFd fd(fs_->create(directory->get(), name.c_str()));
+  if (!fd) return call_failure("openat", directory_.string(), errno);
+  fs_->remove(directory->get(), name.c_str());
+  return std::nullopt;
+}
+
 /// Sets `path` to the shard's directory, even if that does not exist.
 GuardedDirectory DiskLevel::shard(EntryKind kind, const std::string& name, std::string& path) {
   // Text and not a path: taking paths apart would cost as much as the system calls of a hit.

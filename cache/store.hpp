@@ -96,6 +96,9 @@ class Store {
   std::vector<StoreEntry> explain(std::string_view hex_prefix);
   std::vector<StoreEntry> list() { return explain(""); }
   StoreStatistics stats();
+  /// Why nothing is kept on disk; empty: it can be. Tries to write: makes the directory, and a file
+  /// that it removes.
+  std::string obstacle();
   /// Reads every entry in full; changes nothing, and does not count as look-ups.
   VerifyReport verify();
   /// See kiln::Cache::trim.
@@ -140,6 +143,8 @@ class Store {
 
   static StoreLimits limits(const StoreOptions& options);
   static StoreSharing sharing(const StoreOptions& options);
+  /// Why nothing is kept on disk, as far as that is known without trying.
+  std::string known_obstacle();
 
   const StoreOptions options_;
   const std::string no_directory_;  ///< why no directory could be determined

@@ -69,18 +69,23 @@ StoreStatistics Store::stats() {
     ++stats.files;
   });
 
-  if (!options_.disk) {
-    stats.reason = "the options turn the disk off";
-  } else if (!no_directory_.empty()) {
-    stats.reason = no_directory_ + "; set KILN_CACHE_DIR";
-  } else if (const auto refusal = disk_.refusal()) {
-    stats.reason = refusal->what + "; " + refusal->advice;
-  } else {
-    std::lock_guard lock(failure_mutex_);
-    stats.reason = write_failure_;
-  }
+  stats.reason = known_obstacle();
   stats.memory_only = !stats.reason.empty();
   return stats;
+}
+
+std::string Store::known_obstacle() {
+  if (!options_.disk) return "the options turn the disk off";
+  if (!no_directory_.empty()) return no_directory_ + "; set KILN_CACHE_DIR";
+  if (const auto refusal = disk_.refusal()) return refusal->what + "; " + refusal->advice;
+  const std::lock_guard lock(failure_mutex_);
+  return write_failure_;
+}
+
+std::string Store::obstacle() {
+  if (std::string known = known_obstacle(); !known.empty()) return known;
+  const auto failure = disk_.try_to_write();
+  return failure ? failure->what + "; " + failure->advice : std::string();
 }
 
 VerifyReport Store::verify() {

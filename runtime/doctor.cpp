@@ -85,10 +85,12 @@ Component worker() {
 }
 
 Component store(const StoreOptions& options) {
-  const StoreStatistics stats = cache::Store(options).stats();
-  Component c{.name = "store", .available = !stats.memory_only};
+  cache::Store store(options);
+  const StoreStatistics stats = store.stats();
+  Component c{.name = "store"};
   c.detail = stats.directory.string();
-  c.problem = stats.reason;
+  c.problem = store.obstacle();
+  c.available = c.problem.empty();
   if (c.available)
     c.version =
         std::to_string(stats.binaries) + " binaries, " + std::to_string(stats.records) + " records";

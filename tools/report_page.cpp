@@ -1,8 +1,15 @@
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
+#include <string>
+#include <system_error>
 
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
@@ -36,9 +43,22 @@ void say_passed_over(const Report& report) {
         format("warning: and {} more, which the report lists", passed.size() - kMostPassedOver));
 }
 
+/// Whole or not at all, where `file` is a plain file or is made.
 void write(const std::string& file, const std::string& text) {
-  if (!(std::ofstream(file, std::ios::binary) << text << std::flush))
-    throw EnvironmentError(format("--output: {} cannot be written: is the disk full?", file));
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const bool replaces = !fs::exists(file, error) || fs::is_regular_file(file, error);
+  const std::string part = replaces ? format("{}.part-{}", file, ::getpid()) : file;
+  errno = 0;
+  std::ofstream out(part, std::ios::binary);
+  out << text << std::flush;
+  int code = out ? 0 : errno;
+  out.close();
+  if (code == 0 && replaces && std::rename(part.c_str(), file.c_str()) != 0) code = errno;
+  if (code == 0 && out) return;
+  if (replaces) fs::remove(part, error);
+  throw EnvironmentError(
+      format("--output: {} cannot be written: {}", file, std::strerror(code != 0 ? code : EIO)));
 }
 
 int run_report(const Context& context, const ReportRequest& request) {

@@ -43,6 +43,7 @@ struct RuntimeMetrics {
   MetricSeries store_lookups_total;
   std::uint64_t store_bytes = 0;
   std::uint64_t store_files = 0;
+  std::uint64_t store_failed_writes_total = 0;
   std::uint64_t modules_loaded = 0;
   std::uint64_t module_bytes = 0;
   MetricSeries problems;

@@ -66,7 +66,7 @@ BackgroundTuning::BackgroundTuning(detail::Engine& engine, std::shared_ptr<Devic
 
 BackgroundTuning::~BackgroundTuning() {
   if (process_.is_forked()) {
-    if (thread_.joinable()) thread_.detach();
+    forget_thread(thread_);
     return;
   }
   times_->end();

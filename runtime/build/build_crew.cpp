@@ -88,8 +88,7 @@ void BuildCrew::end() noexcept {
 
 /// Lets go of the threads, in a fork of the process that made the crew.
 void BuildCrew::leave() noexcept {
-  for (Worker& worker : workers_)
-    if (worker.thread.joinable()) worker.thread.detach();
+  for (Worker& worker : workers_) forget_thread(worker.thread);
   // Its destructor would wait for the threads that waited in the process.
   [[maybe_unused]] const auto* left = finished_.release();
 }

@@ -77,7 +77,7 @@ ProcessPool::ProcessPool(PoolOptions options) : options_(std::move(options)) {}
 ProcessPool::~ProcessPool() {
   if (process_.is_forked()) {
     // In a fork of the program: the thread does not exist, and the processes belong to the parent.
-    if (keeper_.joinable()) keeper_.detach();
+    forget_thread(keeper_);
     for (auto& process : processes_) static_cast<void>(process.release());
     // Its destructor would wait for the threads that waited in the program.
     static_cast<void>(finished_.release());

@@ -36,6 +36,7 @@ RuntimeMetrics metrics_of(detail::Engine& engine) {
                                  {{"all", "miss"}, stats.misses}};
   metrics.store_bytes = stats.bytes;
   metrics.store_files = stats.binaries + stats.records;
+  metrics.store_failed_writes_total = stats.failed_writes;
   const LoadedModules& loaded = *engine.device()->loaded_modules();
   metrics.modules_loaded = static_cast<std::uint64_t>(std::max<std::int64_t>(0, loaded.modules));
   metrics.module_bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(0, loaded.bytes));

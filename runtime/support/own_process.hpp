@@ -1,6 +1,11 @@
 // Tells a process from its forks.
 #pragma once
 
+#include <cstddef>
+#include <new>
+#include <thread>
+#include <utility>
+
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -12,9 +17,18 @@ namespace kiln::runtime {
 class OwnProcess {
  public:
   bool is_forked() const noexcept { return ::getpid() != id_; }
+  /// From now on that is this process. Not thread-safe.
+  void renew() noexcept { id_ = ::getpid(); }
 
  private:
-  const pid_t id_ = ::getpid();
+  pid_t id_ = ::getpid();
 };
+
+/// Forgets a thread that does not exist in this fork. Its handle is not detached either: the system
+/// may have given it to a thread of the fork's by now.
+inline void forget_thread(std::thread& thread) noexcept {
+  alignas(std::thread) std::byte place[sizeof(std::thread)];
+  ::new (static_cast<void*>(place)) std::thread(std::move(thread));  // and is never destroyed
+}
 
 }  // namespace kiln::runtime

@@ -7,6 +7,7 @@ namespace kiln::runtime {
 TuningTurn::Hold TuningTurn::take(const TimeLimit& deadline, const std::stop_token& stop,
                                   Kind kind) {
   std::unique_lock lock(mutex_);
+  leave_to_parent();
   const auto free = [this] { return may_have_it(); };
   if (!free()) {
     ++waiting_;
@@ -28,7 +29,17 @@ TuningTurn::Hold TuningTurn::take(const TimeLimit& deadline, const std::stop_tok
 
 TuningTurn::Hold TuningTurn::try_take(Kind kind) {
   const std::lock_guard lock(mutex_);
+  leave_to_parent();
   return may_have_it() ? begin(kind) : Hold();
+}
+
+void TuningTurn::leave_to_parent() {
+  if (!process_.is_forked()) return;
+  process_.renew();
+  std::erase_if(holders_,
+                [](const Holder& holder) { return holder.thread != std::this_thread::get_id(); });
+  waiting_ = 0;
+  set_owner();
 }
 
 bool TuningTurn::begin_work(const TimeLimit& deadline, const std::stop_token& stop) {

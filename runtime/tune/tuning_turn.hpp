@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/support/own_process.hpp"
 #include "runtime/support/time_limit.hpp"
 
 namespace kiln::runtime {
@@ -90,6 +91,8 @@ class TuningTurn {
   };
 
   // With the lock.
+  /// In a fork: what threads hold that are not here.
+  void leave_to_parent();
   bool may_have_it() const;
   std::optional<Clock::time_point> lent_at() const;
   Hold begin(Kind kind);
@@ -97,6 +100,7 @@ class TuningTurn {
   void set_owner();
   void give_back(std::uint64_t id);
 
+  OwnProcess process_;
   std::mutex mutex_;
   std::condition_variable_any free_;
   std::atomic<std::thread::id> owner_{};  ///< of the last holder

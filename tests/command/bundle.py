@@ -322,6 +322,12 @@ def check_prepare(folder):
     refused(["--work"], *prepare, "--work", "everything")
     refused(["--max-seconds"], *prepare, "--max-seconds", "-1")
     refused(["max_seconds"], *prepare, "--max-seconds", "inf")
+    blocked = folder / "blocked"
+    blocked.write_text("no folder")
+    write([entry])
+    refused(["not kept"], KILN, "prepare", "--manifest", wanted, "--device", "host", "--cache-dir", blocked / "store",
+            "--work", "compile", "--require-complete")
+    write([])
     own = answer(OWN, "prepare", "--manifest", wanted, "--device", "host", "--cache-dir", store)
     write([{"kernel": "saxpy", "types": ["float"], "target": arch, "problem": {"n": 4096}}])
     own = answer(OWN, "prepare", "--manifest", wanted, "--device", "host", "--cache-dir", store, "--work", "compile")

@@ -1,5 +1,7 @@
 // The store when the disk refuses, or its writer dies.
+#include <cerrno>
 #include <csignal>
+#include <fstream>
 
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
@@ -122,6 +124,29 @@ TEST_CASE("a record that could not be written hides the older one on disk",
   store.put_record(key, 3);
   CHECK(store.find_record(key) == json(3));
   CHECK(Store(options_for(root.path())).find_record(key) == json(3));
+}
+
+TEST_CASE("a store says why nothing is kept, before anything was written",
+          "[cache][store][faults]") {
+  const TemporaryDirectory root;
+  const fs::path fresh = root.path() / "deep" / "fresh", file = root.path() / "file";
+  std::ofstream(file) << "no folder";
+  CHECK(Store(options_for(fresh)).stats().reason.empty());
+  CHECK_FALSE(fs::exists(fresh));
+  CHECK(Store(options_for(fresh)).obstacle().empty());
+  CHECK(fs::exists(fresh));
+  CHECK_THAT(Store(options_for(file / "below")).obstacle(), Catch::Contains("is not a directory"));
+  REQUIRE(::chmod(fresh.c_str(), 0777) == 0);
+  CHECK_FALSE(Store(options_for(fresh)).obstacle().empty());
+  REQUIRE(::chmod(fresh.c_str(), 0700) == 0);
+  const auto system = std::make_shared<FaultyFileSystem>();
+  Store full(options_for(fresh), system);
+  CHECK(full.obstacle().empty());
+  system->fault = [](Call call, int) { return call == Call::create ? ENOSPC : 0; };
+  CHECK_THAT(full.obstacle(), Catch::Contains("No space left"));
+  StoreOptions memory = options_for(fresh);
+  memory.disk = false;
+  CHECK_FALSE(Store(memory).obstacle().empty());
 }
 
 TEST_CASE("records that cannot be written are kept without memory for binaries, up to a bound",

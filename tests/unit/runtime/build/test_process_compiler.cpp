@@ -1,7 +1,10 @@
 // Compiling in other processes, by compilers that crash, exit, hang and lie.
+#include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -332,6 +335,31 @@ TEST_CASE("a fork of the program compiles by itself, and leaves the processes al
   CHECK(bench->processes() == processes);
   CHECK(alive(processes.at(0)));
   CHECK(bench->outcome("three") == "three");
+}
+
+TEST_CASE("a fork of the program keeps its own threads when it lets the compiler go",
+          "[runtime][processes]") {
+  auto bench = std::make_unique<ProcessBench>();
+  CHECK(bench->outcome("one") == "one");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    // The system gives them what belonged to threads of the program that are not here.
+    std::atomic<bool> over{false};
+    std::vector<std::thread> own;
+    for (int i = 0; i < 8; ++i)
+      own.emplace_back([&] {
+        while (!over) std::this_thread::yield();
+      });
+    bench->compiler.reset();
+    over = true;
+    for (std::thread& thread : own) thread.join();
+    ::_exit(0);
+  }
+  int status = -1;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK(bench->outcome("two") == "two");
 }
 
 TEST_CASE("a fork of the program lets processes go that are waited for in the program",

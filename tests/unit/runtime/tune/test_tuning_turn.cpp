@@ -1,7 +1,11 @@
 // The turn to tune where it is lent to threads that a stalled tuning may wait for.
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <thread>
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "kiln_test.hpp"
 #include "runtime/tune/tuning_turn.hpp"
@@ -103,4 +107,32 @@ TEST_CASE("a turn whose holder wants it back is not lent again", "[runtime][turn
   CHECK(turn.begin_work());
   CHECK(others == 1);
   CHECK(turn.end_work());
+}
+
+TEST_CASE("a fork has the turn that other threads of its parent hold", "[runtime][turn]") {
+  TuningTurn turn;
+  std::atomic<bool> has = false, over = false;
+  std::jthread other([&] {
+    const auto hold = turn.take();
+    has = true;
+    while (!over) std::this_thread::yield();
+  });
+  while (!has) std::this_thread::yield();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    bool right = static_cast<bool>(turn.take());
+    right = right && !turn.is_anothers();
+    {
+      const auto mine = turn.take();
+      right = right && turn.mine();
+      std::thread([&] { right = right && !turn.try_take(); }).join();
+    }
+    ::_exit(right ? 0 : 1);
+  }
+  int status = -1;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK(turn.is_anothers());
+  over = true;
 }
