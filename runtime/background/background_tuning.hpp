@@ -19,6 +19,7 @@
 #include "kiln/background.hpp"
 #include "kiln/log.hpp"
 #include "runtime/background/background_job.hpp"
+#include "runtime/background/commit_loader.hpp"
 #include "runtime/background/joint_commit.hpp"
 #include "runtime/background/measuring_times.hpp"
 #include "runtime/background/pending_changes.hpp"
@@ -86,13 +87,14 @@ class BackgroundTuning final : public Background {
   bool compile_ahead(Job& job);
   /// Returns whether there was something to load. `handles` keeps all that may be let go here, as
   /// above.
-  bool load_pending(std::vector<std::shared_ptr<ServedHandle>>& handles) noexcept;
+  bool load_pending(std::vector<std::shared_ptr<ServedHandle>>& handles,
+                    Definitions& definitions) noexcept;
   Then failed(Job& job, std::shared_ptr<ServedHandle>& handle, bool may_pass,
               const std::string& why) noexcept;
   void device_lost(const std::string& why) noexcept;
   bool has_thread(std::string& why_not);
   void settle(const std::vector<Proposal>& found, const std::vector<Unfound>& unfound,
-              const std::vector<PendingChange>& pending);
+              const std::vector<PendingChange>& pending, Definitions& definitions);
   void stop_looking(const void* handle, const Values& problem);
   void give_up(const void* handle, const Values& problem) noexcept;
   void keep_in_use(const std::shared_ptr<ServedHandle>& handle, const Values& problem);

@@ -3,6 +3,7 @@
 #include <iterator>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -26,7 +27,8 @@ namespace {
 CommitReport commit_alone(detail::Engine& engine, const std::vector<Proposal>& found, bool share,
                           std::uint64_t generation, const PublishOne& publish) {
   CommitReport report;
-  CommitLoader loader(engine, found);
+  Definitions definitions;
+  CommitLoader loader(engine, definitions, found);
   for (const Proposal& one : found) {
     const auto handle = one.handle.lock();
     if (!handle) continue;
@@ -38,11 +40,8 @@ CommitReport commit_alone(detail::Engine& engine, const std::vector<Proposal>& f
     }
     // Other handles of the kernel get it, too, unless they have found something themselves or their
     // rules forbid it.
-    for (const auto& other : share ? handles_of(engine, kernel_change) : Handles()) {
-      const bool has_own = std::ranges::any_of(found, [&](const Proposal& its) {
-        return its.place == other.get() && its.launchable.problem == one.launchable.problem;
-      });
-      if (has_own) continue;
+    for (const auto& other : share ? loader.handles_of(kernel_change) : Handles()) {
+      if (loader.has_proposal(*other, one.launchable.problem)) continue;
       if (auto more = loader.load(kernel_change.change, {&other, 1}, true))
         std::move(more->begin(), more->end(), std::back_inserter(*loaded));
     }
@@ -67,15 +66,16 @@ CommitReport BackgroundTuning::commit(const CommitOptions& options) {
   const bool ranks = engine_.options().tuning.ranks != nullptr;
   std::vector<Proposal> found;
   std::vector<Unfound> unfound;
+  Definitions definitions;
   bool has_loader = false;
   {
     const std::lock_guard lock(jobs_->mutex);
-    if (ranks)
+    if (ranks) {
+      std::set<std::pair<const void*, Values>> own;
+      for (const Proposal& its : jobs_->found) own.emplace(its.place, its.launchable.problem);
       for (const auto& [place, one] : jobs_->unsettled)
-        if (std::ranges::none_of(jobs_->found, [&place = place](const Proposal& its) {
-              return its.place == place.first && its.launchable.problem == place.second;
-            }))
-          unfound.push_back({one.handle, place.second, one.given_up});
+        if (!own.contains(place)) unfound.push_back({one.handle, place.second, one.given_up});
+    }
     found.swap(jobs_->found);
     if (std::string why_not; ranks && !options.wait) has_loader = has_thread(why_not);
   }
@@ -86,9 +86,10 @@ CommitReport BackgroundTuning::commit(const CommitOptions& options) {
   Committed committed;
   try {
     if (ranks)
-      committed = commit_with_ranks(
-          engine_, {found, unfound, jobs_->pending.all(), generation_, options.wait, has_loader},
-          publish_one);
+      committed = commit_with_ranks(engine_,
+                                    {found, unfound, definitions, jobs_->pending.all(), generation_,
+                                     options.wait, has_loader},
+                                    publish_one);
     else
       committed.report = commit_alone(engine_, found, options.wait, generation_, publish_one);
   } catch (...) {
@@ -106,21 +107,22 @@ CommitReport BackgroundTuning::commit(const CommitOptions& options) {
     if (jobs_->pending.any_waiting()) times_->interrupt();
     times_->notify();
   }
-  settle(found, unfound, committed.pending);
+  settle(found, unfound, committed.pending, definitions);
   return std::move(committed.report);
 }
 
 /// After a commit: of what it has decided, but not published, what is in use stays.
 void BackgroundTuning::settle(const std::vector<Proposal>& found,
                               const std::vector<Unfound>& unfound,
-                              const std::vector<PendingChange>& pending) {
-  const CommitLoader places(engine_, {});
+                              const std::vector<PendingChange>& pending, Definitions& definitions) {
+  const CommitLoader loader(engine_, definitions, {});
+  const Places pending_places = places_of(pending);
   const auto keep = [this](const std::shared_ptr<ServedHandle>& handle, const Values& problem) {
     if (unsettled(handle.get(), problem)) keep_in_use(handle, problem);
   };
   for (const Proposal& one : found)
     if (const auto handle = one.handle.lock();
-        handle && !is_among(pending, places.place(*handle, one.launchable.problem)))
+        handle && !pending_places.contains(loader.place(*handle, one.launchable.problem)))
       keep(handle, one.launchable.problem);
   for (const Unfound& one : unfound) {
     const auto handle = one.handle.lock();
@@ -139,7 +141,8 @@ void BackgroundTuning::stop_looking(const void* handle, const Values& problem) {
   jobs_->count = jobs_->waiting.size();
 }
 
-bool BackgroundTuning::load_pending(std::vector<std::shared_ptr<ServedHandle>>& handles) noexcept {
+bool BackgroundTuning::load_pending(std::vector<std::shared_ptr<ServedHandle>>& handles,
+                                    Definitions& definitions) noexcept {
   std::optional<PendingChange> taken;
   try {
     taken = jobs_->pending.take();
@@ -151,9 +154,9 @@ bool BackgroundTuning::load_pending(std::vector<std::shared_ptr<ServedHandle>>& 
       jobs_->pending.loaded(kernel_change, std::vector<Proposal>());
       return true;
     }
-    CommitLoader loader(engine_, taken->loaded);
+    CommitLoader loader(engine_, definitions, taken->loaded);
     loader.build({&kernel_change, 1}, Deadline::max());
-    const Handles own = handles_of(engine_, kernel_change);
+    const Handles own = loader.handles_of(kernel_change);
     jobs_->pending.loaded(kernel_change, loader.load(kernel_change.change, own, false));
     return true;
   } catch (const std::exception& error) {

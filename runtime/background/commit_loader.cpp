@@ -19,10 +19,6 @@ using Change = CommitReport::Change;
 
 namespace {
 
-std::string definition_of(detail::Engine& engine, const ServedHandle& handle) {
-  return to_hex(engine.records().definition(handle.definition()));
-}
-
 /// Values by name in the order of the fields; nothing where the names differ.
 std::optional<Values> in_order(const std::map<std::string, std::int64_t>& named,
                                std::span<const std::string> names) {
@@ -53,12 +49,12 @@ Handles handles_named(const detail::Engine& engine, const Change& change) {
   return handles;
 }
 
-Handles handles_of(detail::Engine& engine, const KernelChange& kernel_change) {
-  Handles handles = handles_named(engine, kernel_change.change);
-  std::erase_if(handles, [&](const auto& handle) {
-    return definition_of(engine, *handle) != kernel_change.definition;
-  });
-  return handles;
+const std::string& Definitions::of(RecordBook& records,
+                                   const std::shared_ptr<const KernelDefinition>& kernel) {
+  auto known = known_.find(kernel);
+  if (known == known_.end())
+    known = known_.emplace(kernel, to_hex(records.definition(*kernel))).first;
+  return known->second;
 }
 
 std::optional<ChangeValues> values_of(const Change& change, const KernelDefinition& kernel) {
@@ -68,10 +64,27 @@ std::optional<ChangeValues> values_of(const Change& change, const KernelDefiniti
   return ChangeValues{*std::move(problem), *std::move(config)};
 }
 
+CommitLoader::CommitLoader(detail::Engine& engine, Definitions& definitions,
+                           std::span<const Proposal> found, std::span<const Proposal> loaded)
+    : engine_(engine), definitions_(definitions), found_(found) {
+  for (const auto& proposals : {found, loaded})
+    for (const Proposal& own : proposals)
+      proposals_.emplace(std::pair(own.place, own.launchable.problem), &own);
+}
+
+Handles CommitLoader::handles_of(const KernelChange& kernel_change) const {
+  Handles handles = handles_named(engine_, kernel_change.change);
+  std::erase_if(handles, [&](const auto& handle) {
+    return definitions_.of(engine_.records(), handle->kept_definition()) !=
+           kernel_change.definition;
+  });
+  return handles;
+}
+
 KernelChange CommitLoader::place(const ServedHandle& handle, const Values& problem) const {
   const KernelDefinition& kernel = handle.definition();
   return {{kernel.name, kernel.types, detail::Tunable(kernel).named_problem(problem), {}},
-          definition_of(engine_, handle)};
+          definitions_.of(engine_.records(), handle.kept_definition())};
 }
 
 std::vector<Entry> CommitLoader::entries() const {
@@ -101,7 +114,7 @@ KernelChange CommitLoader::kernel_change_of(const Proposal& found,
 void CommitLoader::build(std::span<const KernelChange> chosen, Deadline deadline) {
   std::vector<std::pair<std::shared_ptr<ServedHandle>, Values>> instances;
   for (const KernelChange& kernel_change : chosen)
-    for (const auto& handle : handles_of(engine_, kernel_change)) {
+    for (const auto& handle : handles_of(kernel_change)) {
       const auto values = values_of(kernel_change.change, handle->definition());
       if (values && handle->find(values->problem)) instances.emplace_back(handle, values->config);
     }
@@ -160,12 +173,11 @@ bool CommitLoader::is_at_hand(const Change& change,
 
 const detail::Launchable* CommitLoader::at_hand(const ServedHandle& handle, const Values& problem,
                                                 const Values& config) const {
-  for (const auto& proposals : {found_, loaded_})
-    for (const Proposal& own : proposals)
-      if (own.place == &handle && !own.handle.expired() && own.launchable.problem == problem &&
-          own.launchable.config == config)
-        return &own.launchable;
-  return nullptr;
+  const auto [begin, end] = proposals_.equal_range({&handle, problem});
+  const auto own = std::find_if(begin, end, [&](const auto& one) {
+    return !one.second->handle.expired() && one.second->launchable.config == config;
+  });
+  return own == end ? nullptr : &own->second->launchable;
 }
 
 detail::Launchable CommitLoader::launchable(ServedHandle& handle, const Values& problem,

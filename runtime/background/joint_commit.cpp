@@ -80,7 +80,7 @@ class Together {
       : engine_(engine),
         work_(work),
         loaded_before_(loaded_of(work.pending)),
-        loader_(engine, work.found, loaded_before_),
+        loader_(engine, work.definitions, work.found, loaded_before_),
         waits_(work.waits || !work.loads_behind),
         ranks_(*engine.options().tuning.ranks),
         turn_(ranks_.turn()),
@@ -116,7 +116,7 @@ class Together {
     for (const Choice& choice : kept) {
       if (!choice.in_use) continue;
       const KernelChange stays = with(choice, choice.in_use);
-      std::vector<JointConfig> its = joint_configs(stays.change, handles_of(engine_, stays));
+      std::vector<JointConfig> its = joint_configs(stays.change, loader_.handles_of(stays));
       if (may_agree(its)) std::ranges::move(its, std::back_inserter(agreed));
     }
     report.generation = work_.generation + (report.changes.empty() ? 0 : 1);
@@ -128,10 +128,12 @@ class Together {
     for (const JointConfig& one : agreed)
       one.handle->problems().agree_over(one.problem, one.seen, one.config);
     for (Proposal& one : published) publish(one);
+    const Places pending_places = places_of(committed.pending);
     for (std::size_t i = 0; i < work_.unfound.size(); ++i) {
-      work_.unfound[i].pending = is_among(committed.pending, places_[i]);
-      work_.unfound[i].settled = !work_.unfound[i].pending &&
-                                 std::ranges::find(choices.open, places_[i]) == choices.open.end();
+      work_.unfound[i].pending = pending_places.contains(places_[i]);
+      work_.unfound[i].settled =
+          !work_.unfound[i].pending &&
+          !std::ranges::binary_search(choices.open, places_[i], PlaceOrder());
     }
     return committed;
   } catch (const std::exception& error) {
@@ -178,7 +180,7 @@ class Together {
 
   Obtained obtain(const KernelChange& chosen, Deadline built) {
     Obtained own{.pending = {chosen}};
-    const Handles handles = handles_of(engine_, chosen);
+    const Handles handles = loader_.handles_of(chosen);
     own.joint = joint_configs(chosen.change, handles);
     // Where all kernels of this name differ from the one that it was found for, no rank uses it.
     if (!may_agree(own.joint) ||
@@ -327,10 +329,10 @@ class Together {
 
 }  // namespace
 
-bool is_among(const std::vector<PendingChange>& pending, const KernelChange& place) {
-  return std::ranges::any_of(pending, [&](const PendingChange& one) {
-    return without_config(one.kernel_change) == place;
-  });
+Places places_of(const std::vector<PendingChange>& pending) {
+  Places places;
+  for (const PendingChange& one : pending) places.insert(one.kernel_change);
+  return places;
 }
 
 Committed commit_with_ranks(detail::Engine& engine, CommitWork work, const PublishOne& publish) {
