@@ -221,8 +221,7 @@ void BackgroundTuning::work(const std::shared_ptr<Jobs>& jobs,
     times->wait([&] { return jobs->count > 0 || jobs->pending.any_waiting(); });
     if (times->ended()) return;
     const unsigned long seen = times->changes();
-    if (std::vector<std::shared_ptr<ServedHandle>> handles; load_pending(handles, definitions))
-      continue;
+    if (load_pending(*jobs, *times, definitions)) continue;
     definitions = {};
     auto next_try = Clock::time_point::max();  // of a job that is to be tried again
     Job job;

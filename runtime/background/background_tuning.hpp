@@ -85,10 +85,8 @@ class BackgroundTuning final : public Background {
   Then search(Job& job, const JobData& data, MeasuringTimes::Stretch& stretch,
               std::shared_ptr<ServedHandle>& handle);
   bool compile_ahead(Job& job);
-  /// Returns whether there was something to load. `handles` keeps all that may be let go here, as
-  /// above.
-  bool load_pending(std::vector<std::shared_ptr<ServedHandle>>& handles,
-                    Definitions& definitions) noexcept;
+  /// Returns whether there was something to load. This object may be gone then, and `times` ended.
+  bool load_pending(Jobs& jobs, const MeasuringTimes& times, Definitions& definitions) noexcept;
   Then failed(Job& job, std::shared_ptr<ServedHandle>& handle, bool may_pass,
               const std::string& why) noexcept;
   void device_lost(const std::string& why) noexcept;

@@ -141,23 +141,50 @@ void BackgroundTuning::stop_looking(const void* handle, const Values& problem) {
   jobs_->count = jobs_->waiting.size();
 }
 
-bool BackgroundTuning::load_pending(std::vector<std::shared_ptr<ServedHandle>>& handles,
+/// A handle is held only for a moment at a time: with the last one the engine goes, and its end
+/// must be that of the runtime, which waits for this thread.
+bool BackgroundTuning::load_pending(Jobs& jobs, const MeasuringTimes& times,
                                     Definitions& definitions) noexcept {
+  struct Place {
+    std::weak_ptr<ServedHandle> handle;
+    std::shared_ptr<const KernelDefinition> kernel;
+  };
+  const std::shared_ptr<Device> device = engine_.device();  // outlives what is loaded
+  Handles held;                                             // outlives all uses of this object
+  const auto let_go = [&] {
+    held.clear();
+    return !times.ended();
+  };
   std::optional<PendingChange> taken;
   try {
-    taken = jobs_->pending.take();
+    taken = jobs.pending.take();
     if (!taken) return false;
     const KernelChange& kernel_change = taken->kernel_change;
-    // With any of them gone the engine may go, too.
-    handles = engine_.serving().handles();
-    if (handles.empty()) {
-      jobs_->pending.loaded(kernel_change, std::vector<Proposal>());
-      return true;
-    }
     CommitLoader loader(engine_, definitions, taken->loaded);
-    loader.build({&kernel_change, 1}, Deadline::max());
-    const Handles own = loader.handles_of(kernel_change);
-    jobs_->pending.loaded(kernel_change, loader.load(kernel_change.change, own, false));
+    std::vector<Place> places;
+    held = handles_named(engine_, kernel_change.change);
+    for (const auto& handle : held)
+      if (!loader.is_at_hand(kernel_change.change, {&handle, 1}))
+        places.push_back({handle, handle->kept_definition()});
+    if (!let_go()) return true;
+    std::optional loaded(taken->loaded);
+    for (const auto& [place, kernel] : places) {
+      if (definitions.of(engine_.records(), kernel) != kernel_change.definition) continue;
+      if (const auto values = values_of(kernel_change.change, *kernel))
+        engine_.builder().build(*kernel, values->config, engine_.device()->info().target);
+      if (auto handle = place.lock()) held.push_back(std::move(handle));
+      if (times.ended()) return true;
+      if (!held.empty()) {
+        auto its = loader.load(kernel_change.change, held, false);
+        if (!its) {
+          loaded.reset();
+          break;
+        }
+        std::ranges::move(*its, std::back_inserter(*loaded));
+      }
+      if (!let_go()) return true;
+    }
+    jobs.pending.loaded(kernel_change, std::move(loaded));
     return true;
   } catch (const std::exception& error) {
     count_error();
@@ -169,7 +196,7 @@ bool BackgroundTuning::load_pending(std::vector<std::shared_ptr<ServedHandle>>& 
   } catch (...) {
     count_error();
   }
-  if (taken) jobs_->pending.loaded(taken->kernel_change, std::nullopt);
+  if (taken) jobs.pending.loaded(taken->kernel_change, std::nullopt);
   return taken.has_value();
 }
 

@@ -21,6 +21,45 @@
 using namespace kiln;
 using namespace kiln::test;
 
+TEST_CASE("the end of a runtime waits for a pending config that is being compiled",
+          "[runtime][background][ranks]") {
+  Job job = serving_job(2);
+  std::atomic<bool> compiles{false}, released{false}, ended{false};
+  Findings findings;
+  job[1].compiler->on_compile = [&](const codegen::Source& source) {
+    if (source.entry != "k<8, 0>") return;
+    compiles = true;
+    becomes([&] { return released.load(); }, patient(5));
+    findings.check(!ended);
+  };
+  job[1].device->on_load = [&](const std::string&) { findings.check(!ended); };
+  job[1].options.log = [&](LogLevel, std::string_view) { findings.check(!ended); };
+  const auto pending = job.run<std::size_t>([&](Process& process, int rank) {
+    std::optional<Runtime> runtime(process.runtime());
+    std::optional handle(runtime->tuned(doubling()));
+    if (rank == 0) {
+      run_once(*handle, 60);
+      tune_in_window(*runtime);
+      return runtime->commit({.wait = false}).pending;
+    }
+    // Nothing is compiled ahead for what the program has chosen.
+    detail::Access::engine(*runtime)->serving().handles().front()->use(Values{60}, Values{4, 0});
+    const std::size_t found = runtime->commit({.wait = false}).pending;
+    findings.check(becomes([&] { return compiles.load(); }));
+    const std::jthread releaser([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      released = true;
+    });
+    handle.reset();
+    runtime.reset();
+    findings.check(released);
+    ended = true;
+    return found;
+  });
+  CHECK(findings.wrong() == "");
+  CHECK(pending == std::vector<std::size_t>{1, 1});
+}
+
 TEST_CASE("a commit reads the sources of a kernel once", "[runtime][background][ranks]") {
   const Directory directory;
   const fs::path file = directory.path() / "doubling.cuh";
