@@ -104,7 +104,10 @@ CommitReport BackgroundTuning::commit(const CommitOptions& options) {
   all_settled_ = committed.settled;
   if (ranks) {
     jobs_->pending.replace(committed.pending);
-    if (jobs_->pending.any_waiting()) times_->interrupt();
+    if (jobs_->pending.any_waiting()) {
+      const std::lock_guard lock(jobs_->mutex);
+      if (std::string why_not; has_thread(why_not)) times_->interrupt();
+    }
     times_->notify();
   }
   settle(found, unfound, committed.pending, definitions);

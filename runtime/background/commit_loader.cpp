@@ -1,16 +1,17 @@
 #include "runtime/background/commit_loader.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <map>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <variant>
 
+#include "codegen/instance.hpp"
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/tunable.hpp"
-#include "runtime/support/parallel.hpp"
+#include "runtime/support/spans.hpp"
 
 namespace kiln::runtime {
 
@@ -111,30 +112,38 @@ KernelChange CommitLoader::kernel_change_of(const Proposal& found,
   return change;
 }
 
-void CommitLoader::build(std::span<const KernelChange> chosen, Deadline deadline) {
-  std::vector<std::pair<std::shared_ptr<ServedHandle>, Values>> instances;
-  for (const KernelChange& kernel_change : chosen)
-    for (const auto& handle : handles_of(kernel_change)) {
-      const auto values = values_of(kernel_change.change, handle->definition());
-      if (values && handle->find(values->problem)) instances.emplace_back(handle, values->config);
-    }
-  for_each_index(std::max(1U, engine_.builder().builds_at_once()), instances.size(), {},
-                 [&](std::size_t i) {
-                   if (std::chrono::steady_clock::now() >= deadline) return;
-                   const auto& [handle, config] = instances[i];
-                   const Target& target = engine_.device()->info().target;
-                   try {
-                     engine_.builder().build(handle->definition(), config, target,
-                                             Builder::Access::compile);
-                   } catch (const std::exception&) {
-                   }
-                 },
-                 {});
+std::shared_future<void> CommitLoader::build(
+    const KernelChange& chosen, std::span<const std::shared_ptr<ServedHandle>> handles) {
+  const auto lacking = std::ranges::find_if(
+      handles, [&](const auto& handle) { return !is_at_hand(chosen.change, *handle); });
+  if (lacking == handles.end()) return {};
+  std::shared_future<void>& build = builds_[{chosen.definition, chosen.change.config}];
+  if (build.valid()) return build;
+  const KernelDefinition& kernel = (*lacking)->definition();
+  const Values config = values_of(chosen.change, kernel)->config;
+  // Neither the handle nor the program's functions are needed any more when it runs.
+  const auto work = [&builder = engine_.builder(), target = engine_.device()->info().target, config,
+                     part_of = SpanScope::here(),
+                     kernel = std::make_shared<const KernelDefinition>(
+                         codegen::definition_of_one(kernel, config))] {
+    const SpanParent parent(part_of);
+    builder.build(*kernel, config, target);
+  };
+  try {
+    const auto task = std::make_shared<std::packaged_task<void()>>(work);
+    Builder& builder = engine_.builder();
+    builder.crew().submit(builder.builds_at_once(), [task](unsigned) { (*task)(); });
+    build = task->get_future().share();
+  } catch (const std::system_error&) {  // no thread: it is compiled by the one that waits for it
+    build = std::async(std::launch::deferred, work).share();
+  }
+  return build;
 }
 
 std::optional<std::vector<Proposal>> CommitLoader::load(
-    const Change& change, std::span<const std::shared_ptr<ServedHandle>> handles,
-    bool provisional) try {
+    const Change& change, std::span<const std::shared_ptr<ServedHandle>> handles, bool provisional,
+    const std::shared_future<void>& build) try {
+  if (build.valid()) build.get();
   std::vector<Proposal> loaded;
   for (const auto& handle : handles) {
     const auto values = values_of(change, handle->definition());
@@ -164,11 +173,14 @@ std::vector<Proposal> CommitLoader::at_hand(
 
 bool CommitLoader::is_at_hand(const Change& change,
                               std::span<const std::shared_ptr<ServedHandle>> handles) const {
-  return std::ranges::all_of(handles, [&](const auto& handle) {
-    const auto values = values_of(change, handle->definition());
-    return !values || !handle->find(values->problem) ||
-           at_hand(*handle, values->problem, values->config);
-  });
+  return std::ranges::all_of(handles,
+                             [&](const auto& handle) { return is_at_hand(change, *handle); });
+}
+
+bool CommitLoader::is_at_hand(const Change& change, const ServedHandle& handle) const {
+  const auto values = values_of(change, handle.definition());
+  return !values || !handle.find(values->problem) ||
+         at_hand(handle, values->problem, values->config);
 }
 
 const detail::Launchable* CommitLoader::at_hand(const ServedHandle& handle, const Values& problem,

@@ -1,6 +1,7 @@
 // What the handles of this process need for a commit's changes.
 #pragma once
 
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -62,9 +63,10 @@ class CommitLoader {
   /// Without a config.
   KernelChange place(const ServedHandle& handle, const Values& problem) const;
 
-  /// Compiles what is chosen on as many threads as builds may use, and begins nothing after the
-  /// deadline. Failures show when it is loaded.
-  void build(std::span<const KernelChange> chosen, Deadline deadline);
+  /// Lets the crew of this thread's priority compile what these handles, those of the change, do
+  /// not have at hand. It goes on when the commit has ended. Invalid: there is nothing to compile.
+  std::shared_future<void> build(const KernelChange& chosen,
+                                 std::span<const std::shared_ptr<ServedHandle>> handles);
   /// What load() would find loaded.
   std::vector<Proposal> at_hand(const CommitReport::Change& change,
                                 std::span<const std::shared_ptr<ServedHandle>> handles) const;
@@ -72,14 +74,17 @@ class CommitLoader {
   bool is_at_hand(const CommitReport::Change& change,
                   std::span<const std::shared_ptr<ServedHandle>> handles) const;
   /// Loads the config on every handle that has launched the problem; with `provisional`, only where
-  /// a provisional launchable is in use. Returns nothing if any handle cannot load it.
+  /// a provisional launchable is in use. Returns nothing if any handle cannot load it, or if `build`
+  /// has failed.
   std::optional<std::vector<Proposal>> load(const CommitReport::Change& change,
                                             std::span<const std::shared_ptr<ServedHandle>> handles,
-                                            bool provisional);
+                                            bool provisional,
+                                            const std::shared_future<void>& build = {});
 
  private:
   const detail::Launchable* at_hand(const ServedHandle& handle, const Values& problem,
                                     const Values& config) const;
+  bool is_at_hand(const CommitReport::Change& change, const ServedHandle& handle) const;
   detail::Launchable launchable(ServedHandle& handle, const Values& problem, const Values& config);
 
   detail::Engine& engine_;
@@ -87,6 +92,8 @@ class CommitLoader {
   const std::span<const Proposal> found_;
   /// What was found and what is loaded, by handle and problem.
   std::multimap<std::pair<const void*, Values>, const Proposal*> proposals_;
+  /// By definition and config: problems and handles share them.
+  std::map<std::pair<std::string, Named>, std::shared_future<void>> builds_;
 };
 
 }  // namespace kiln::runtime

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <future>
 #include <iterator>
 #include <optional>
 #include <span>
@@ -57,9 +58,21 @@ enum class Lacks { nothing, time, means };
 /// What a rank has of a change that was chosen.
 struct Obtained {
   PendingChange pending;
+  Handles handles{};
   std::vector<JointConfig> joint{};
   Lacks lacks = Lacks::means;
 };
+
+/// Whether the build has ended, or ends before the deadline.
+bool ends(const std::shared_future<void>& build, Deadline deadline) {
+  if (!build.valid()) return true;
+  std::future_status status = build.wait_until(deadline);
+  if (status == std::future_status::deferred && std::chrono::steady_clock::now() < deadline) {
+    build.wait();
+    status = std::future_status::ready;
+  }
+  return status == std::future_status::ready;
+}
 
 KernelChange without_config(KernelChange kernel_change) {
   kernel_change.change.config.clear();
@@ -168,37 +181,56 @@ class Together {
     return chosen;
   }
 
+  /// The builds of all changes run meanwhile. One that takes longer than a step makes its own
+  /// change pending, and no other.
   std::vector<Obtained> obtain(const std::vector<Choice>& found) {
-    std::vector<KernelChange> chosen;
-    for (const Choice& choice : found) chosen.push_back(with(choice, choice.found));
     const Deadline built = step();
-    if (waits_) loader_.build(chosen, built);
+    // The other ranks wait for two steps.
+    const Deadline loaded = deadline_after(built, options_.step_seconds / 2);
     std::vector<Obtained> all;
-    for (const KernelChange& one : chosen) all.push_back(obtain(one, built));
+    for (const Choice& choice : found) all.push_back(begin(with(choice, choice.found)));
+    for (Obtained& one : all)
+      if (one.lacks == Lacks::time) obtain(one, built, loaded);
     return all;
   }
 
-  Obtained obtain(const KernelChange& chosen, Deadline built) {
-    Obtained own{.pending = {chosen}};
-    const Handles handles = loader_.handles_of(chosen);
-    own.joint = joint_configs(chosen.change, handles);
+  Obtained begin(const KernelChange& chosen) {
+    Obtained own{.pending = {chosen}, .handles = loader_.handles_of(chosen)};
+    own.joint = joint_configs(chosen.change, own.handles);
     // Where all kernels of this name differ from the one that it was found for, no rank uses it.
     if (!may_agree(own.joint) ||
-        (handles.empty() && !handles_named(engine_, chosen.change).empty()))
+        (own.handles.empty() && !handles_named(engine_, chosen.change).empty()))
       return own;
     const auto before = std::ranges::find(work_.pending, chosen, &PendingChange::kernel_change);
-    if (before != work_.pending.end() && before->state == PendingChange::State::failed) return own;
-    if (!waits_ && !loader_.is_at_hand(chosen.change, handles)) {
-      own.pending.loaded = loader_.at_hand(chosen.change, handles);
-      own.lacks = Lacks::time;
-    } else if (std::chrono::steady_clock::now() < built) {
-      if (auto loaded = loader_.load(chosen.change, handles, false)) {
-        own.pending.loaded = *std::move(loaded);
-        own.pending.state = PendingChange::State::loaded;
-        own.lacks = Lacks::nothing;
-      }
+    if (before != work_.pending.end()) {
+      if (before->state == PendingChange::State::failed) return own;
+      own.pending.build = before->build;
     }
+    own.pending.loaded = loader_.at_hand(chosen.change, own.handles);
+    own.lacks = Lacks::time;
+    if (waits_) build(own);
     return own;
+  }
+
+  void build(Obtained& own) {
+    std::shared_future<void>& build = own.pending.build;
+    if (!build.valid()) build = loader_.build(own.pending.kernel_change, own.handles);
+  }
+
+  void obtain(Obtained& own, Deadline built, Deadline loaded) {
+    const Change& change = own.pending.kernel_change.change;
+    if (!loader_.is_at_hand(change, own.handles)) {
+      if (!waits_) return;
+      build(own);  // of what was launched since it began
+      if (!ends(own.pending.build, built) || std::chrono::steady_clock::now() >= loaded) return;
+    }
+    if (auto all = loader_.load(change, own.handles, false, own.pending.build)) {
+      own.pending.loaded = *std::move(all);
+      own.pending.state = PendingChange::State::loaded;
+      own.lacks = Lacks::nothing;
+    } else {
+      own.lacks = Lacks::means;
+    }
   }
 
   /// What any rank lacks, all do.

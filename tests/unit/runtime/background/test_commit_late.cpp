@@ -21,6 +21,64 @@
 using namespace kiln;
 using namespace kiln::test;
 
+TEST_CASE("a compile that is longer than a step makes its own change pending, and no other",
+          "[runtime][background][ranks]") {
+  Job job = serving_job(2);
+  RankOptions options = job.settings();
+  options.step_seconds = patient(1);
+  job.set(options);
+  const KernelDefinition quick = doubling({1, 2, 8});
+  KernelDefinition slow = doubling({1, 2, 4});
+  slow.name = "slow";
+  for (int r = 0; r < 2; ++r) job[r].of(4).seconds = 0.5e-3;
+  std::atomic<bool> released{false};
+  job[1].compiler->on_compile = [&](const codegen::Source& source) {
+    if (source.entry == "k<4, 0>") becomes([&] { return released.load(); }, patient(5));
+  };
+  std::atomic<int> committed{0};
+  Findings findings;
+  const auto reports = job.run<std::vector<CommitReport>>([&](Process& process, int rank) {
+    std::vector<CommitReport> all;
+    try {
+      const Runtime runtime = process.runtime();
+      const auto first = runtime.tuned(quick), second = runtime.tuned(slow);
+      run_once(first, 60);
+      run_once(first, 61);
+      run_once(second, 60);
+      if (rank == 0) {
+        const TuningWindow window = runtime.window();
+        findings.check(becomes([&] { return runtime.statistics().tuned == 3; }));
+      }
+      all.push_back(runtime.commit());
+      findings.check(!runtime.settled());
+      findings.check(!released);
+      ++committed;
+      findings.check(becomes([&] { return committed == 2; }));
+      released = true;
+      findings.check(becomes([&] {
+        all.push_back(runtime.commit());
+        return !all.back().changes.empty() || all.back().dropped > 0;
+      }));
+      findings.check(runtime.settled());
+      findings.check(first.config({60}) == Values{8, 0} && first.config({61}) == Values{8, 0});
+      findings.check(second.config({60}) == Values{4, 0});
+    } catch (const std::exception&) {
+      findings.check(false);
+    }
+    return all;
+  });
+  CHECK(findings.wrong() == "");
+  for (const auto& all : reports) {
+    REQUIRE(all.size() >= 2);
+    CHECK(all.front().changes.size() == 2);
+    CHECK(all.front().pending == 1);
+    CHECK(all.front().dropped == 0);
+    CHECK(all.back().changes.size() == 1);
+    CHECK(all.back().dropped == 0);
+    CHECK(all.back().digest == reports[0].back().digest);
+  }
+}
+
 TEST_CASE("the end of a runtime waits for a pending config that is being compiled",
           "[runtime][background][ranks]") {
   Job job = serving_job(2);
