@@ -118,6 +118,37 @@ TEST_CASE("the end of a runtime waits for a pending config that is being compile
   CHECK(pending == std::vector<std::size_t>{1, 1});
 }
 
+TEST_CASE("a launch that compiles while ranks commit gets what they have agreed on",
+          "[runtime][background][ranks]") {
+  Job job = serving_job(2);
+  std::atomic<bool> compiles{false}, committed{false};
+  job[1].compiler->on_compile = [&](const codegen::Source& source) {
+    if (source.entry != "k<2, 0>") return;
+    compiles = true;
+    becomes([&] { return committed.load(); }, patient(5));
+  };
+  Findings findings;
+  const auto configs = job.run<Values>([&](Process& process, int rank) {
+    const Runtime runtime = process.runtime();
+    const auto handle = runtime.tuned(doubling());
+    std::optional<std::jthread> launches;
+    if (rank == 0) {
+      run_once(handle, 60);
+      tune_in_window(runtime);
+    } else {
+      launches.emplace([&] { run_once(handle, 60); });
+      findings.check(becomes([&] { return compiles.load(); }));
+    }
+    findings.check(runtime.commit().changes.size() == 1);
+    if (rank == 1) committed = true;
+    launches.reset();
+    findings.check(runtime.settled());
+    return handle.config({60});
+  });
+  CHECK(findings.wrong() == "");
+  CHECK(configs == std::vector<Values>{{8, 0}, {8, 0}});
+}
+
 TEST_CASE("a commit reads the sources of a kernel once", "[runtime][background][ranks]") {
   const Directory directory;
   const fs::path file = directory.path() / "doubling.cuh";
