@@ -11,6 +11,7 @@
 #include "codegen/instance.hpp"
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/tunable.hpp"
+#include "runtime/support/foreign_exception.hpp"
 #include "runtime/support/spans.hpp"
 
 namespace kiln::runtime {
@@ -156,9 +157,19 @@ std::optional<std::vector<Proposal>> CommitLoader::load(
   }
   return loaded;
 } catch (const std::exception& error) {
-  engine_.log(LogLevel::warning, format("{}: a config that was found cannot be loaded: {}",
-                                        change.kernel, error.what()));
+  warn(change, error.what());
   return std::nullopt;
+} catch (...) {
+  warn(change, kForeignException);
+  return std::nullopt;
+}
+
+/// A log is the program's, and its exceptions must not end a commit that other ranks are in.
+void CommitLoader::warn(const Change& change, const char* why) noexcept try {
+  engine_.log(LogLevel::warning,
+              format("{}: a config that was found cannot be loaded: {}", change.kernel, why));
+} catch (...) {
+  ++engine_.workshop().telemetry().counters.background_errors;
 }
 
 std::vector<Proposal> CommitLoader::at_hand(

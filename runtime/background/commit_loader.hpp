@@ -85,6 +85,7 @@ class CommitLoader {
   const detail::Launchable* at_hand(const ServedHandle& handle, const Values& problem,
                                     const Values& config) const;
   bool is_at_hand(const CommitReport::Change& change, const ServedHandle& handle) const;
+  void warn(const CommitReport::Change& change, const char* why) noexcept;
   detail::Launchable launchable(ServedHandle& handle, const Values& problem, const Values& config);
 
   detail::Engine& engine_;
