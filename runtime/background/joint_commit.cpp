@@ -302,6 +302,9 @@ class Together {
       if (!handle) continue;
       Entry entry = loader_.entry_of(*handle, one.problem);
       entry.given_up = one.given_up;
+      // A commit came to it just before a launch put it in use.
+      if (const auto agreed = handle->problems().agreed(one.problem))
+        entry.found = detail::Tunable(handle->definition()).named_config(*agreed);
       own.push_back(to_json(entry));
       places_.back() = std::move(entry.place);
     }

@@ -149,6 +149,42 @@ TEST_CASE("a launch that compiles while ranks commit gets what they have agreed 
   CHECK(configs == std::vector<Values>{{8, 0}, {8, 0}});
 }
 
+TEST_CASE("a launch that has missed what ranks agreed on gets it at the next commit",
+          "[runtime][background][ranks]") {
+  Job job = serving_job(2);
+  std::atomic<bool> loaded{false}, marks{false}, committed{false};
+  job[1].device->on_load = [&](const std::string& entry) { loaded = entry == "k<2, 0>"; };
+  Findings findings;
+  const auto configs = job.run<Values>([&](Process& process, int rank) {
+    const Runtime runtime = process.runtime();
+    KernelDefinition kernel = doubling();
+    // It is asked once more between the loading of a config and its being put in use.
+    if (rank == 1)
+      kernel.launch = [&, rule = kernel.launch](auto config, auto problem, const auto& limits) {
+        if (loaded && !marks.exchange(true)) becomes([&] { return committed.load(); }, patient(5));
+        return rule(config, problem, limits);
+      };
+    const auto handle = runtime.tuned(kernel);
+    std::optional<std::jthread> launches;
+    if (rank == 0) {
+      run_once(handle, 60);
+      tune_in_window(runtime);
+    } else {
+      launches.emplace([&] { run_once(handle, 60); });
+      findings.check(becomes([&] { return marks.load(); }));
+    }
+    findings.check(runtime.commit().changes.size() == 1);
+    if (rank == 1) committed = true;
+    launches.reset();
+    if (rank == 1) findings.check(handle.config({60}) == Values{2, 0});
+    runtime.commit();
+    findings.check(runtime.settled());
+    return handle.config({60});
+  });
+  CHECK(findings.wrong() == "");
+  CHECK(configs == std::vector<Values>{{8, 0}, {8, 0}});
+}
+
 TEST_CASE("a commit reads the sources of a kernel once", "[runtime][background][ranks]") {
   const Directory directory;
   const fs::path file = directory.path() / "doubling.cuh";
