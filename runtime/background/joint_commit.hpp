@@ -49,11 +49,12 @@ struct Committed {
 Places places_of(const std::vector<PendingChange>& pending);
 
 /// Collective. Each problem that is unsettled on any rank gets the config that most ranks have
-/// found (of equals, the least); what all ranks have loaded is published. What a rank cannot load,
-/// and what nobody has found and all that looked for it have given up, stays as it is, on all
-/// ranks.
-/// @throws EnvironmentError when a rank fails; then no rank publishes anything, where the
-/// communicator settles, else possibly some do when a rank dies during the last exchange
+/// found (of equals, the least); what all ranks have loaded is published, and what one of them has
+/// not built within a step is pending. What a rank cannot load, and what nobody has found and all
+/// that looked for it have given up, stays as it is, on all ranks.
+/// @throws EnvironmentError when a rank fails, and on that rank what has failed; then no rank
+/// publishes anything, where the communicator settles, else possibly some do when a rank dies
+/// during the last exchange
 Committed commit_with_ranks(detail::Engine& engine, CommitWork work, const PublishOne& publish);
 
 }  // namespace kiln::runtime

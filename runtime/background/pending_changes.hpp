@@ -1,4 +1,4 @@
-// What ranks have agreed on in a commit that did not wait: each of them loads it behind its
+// What ranks have agreed on in a commit that did not wait for it: each of them loads it behind its
 // launches, and a later commit publishes it.
 #pragma once
 
