@@ -78,13 +78,13 @@ class TuningWindow {
 };
 
 struct CommitOptions {
-  /// Whether the calling thread compiles and loads what the commit publishes and this process does
-  /// not have yet: what other ranks have found, and what was found behind another handle of the
-  /// kernel. If not, ranks load it behind their launches, and a later commit publishes it, when all
-  /// of them have it: the call takes a few messages, and no longer where a kernel takes long to
-  /// compile. Without ranks, other handles of the kernel follow when their own search has come to
-  /// them. A commit waits if any rank's does. A rank whose background has no thread loads in the
-  /// call.
+  /// Whether the call waits until what it publishes is compiled and loaded in this process: what
+  /// other ranks have found (for RankOptions::step_seconds; then it is loaded behind the launches),
+  /// and what was found behind another handle of the kernel. If not, ranks load it all behind their
+  /// launches, and the call reads sources and exchanges a few messages. A later commit publishes
+  /// what all ranks have by then. Without ranks, other handles of the kernel follow when their own
+  /// search has come to them. A commit waits if any rank's does, and on a rank whose background has
+  /// no thread.
   bool wait = true;
 };
 

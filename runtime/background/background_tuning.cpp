@@ -216,11 +216,13 @@ void BackgroundTuning::work(const std::shared_ptr<Jobs>& jobs,
                             const std::shared_ptr<MeasuringTimes>& times) {
   lower_priority();
   JobData data;
+  Definitions definitions;  // of what is pending
   for (;;) {
     times->wait([&] { return jobs->count > 0 || jobs->pending.any_waiting(); });
     if (times->ended()) return;
     const unsigned long seen = times->changes();
-    if (std::vector<std::shared_ptr<ServedHandle>> handles; load_pending(handles)) continue;
+    if (load_pending(*jobs, *times, definitions)) continue;
+    definitions = {};
     auto next_try = Clock::time_point::max();  // of a job that is to be tried again
     Job job;
     {

@@ -19,6 +19,7 @@
 #include "kiln/background.hpp"
 #include "kiln/log.hpp"
 #include "runtime/background/background_job.hpp"
+#include "runtime/background/commit_loader.hpp"
 #include "runtime/background/joint_commit.hpp"
 #include "runtime/background/measuring_times.hpp"
 #include "runtime/background/pending_changes.hpp"
@@ -84,15 +85,14 @@ class BackgroundTuning final : public Background {
   Then search(Job& job, const JobData& data, MeasuringTimes::Stretch& stretch,
               std::shared_ptr<ServedHandle>& handle);
   bool compile_ahead(Job& job);
-  /// Returns whether there was something to load. `handles` keeps all that may be let go here, as
-  /// above.
-  bool load_pending(std::vector<std::shared_ptr<ServedHandle>>& handles) noexcept;
+  /// Returns whether there was something to load. This object may be gone then, and `times` ended.
+  bool load_pending(Jobs& jobs, const MeasuringTimes& times, Definitions& definitions) noexcept;
   Then failed(Job& job, std::shared_ptr<ServedHandle>& handle, bool may_pass,
               const std::string& why) noexcept;
   void device_lost(const std::string& why) noexcept;
   bool has_thread(std::string& why_not);
   void settle(const std::vector<Proposal>& found, const std::vector<Unfound>& unfound,
-              const std::vector<PendingChange>& pending);
+              const std::vector<PendingChange>& pending, Definitions& definitions);
   void stop_looking(const void* handle, const Values& problem);
   void give_up(const void* handle, const Values& problem) noexcept;
   void keep_in_use(const std::shared_ptr<ServedHandle>& handle, const Values& problem);

@@ -14,14 +14,6 @@ using Change = CommitReport::Change;
 
 namespace {
 
-/// In the order of reports.
-bool is_before(const KernelChange& a, const KernelChange& b) {
-  const auto place_of = [](const KernelChange& c) {
-    return std::tie(c.change.kernel, c.change.types, c.change.problem, c.definition);
-  };
-  return place_of(a) < place_of(b);
-}
-
 json to_json(const Change& c) {
   return {{"kernel", c.kernel}, {"types", c.types}, {"problem", c.problem}, {"config", c.config}};
 }
@@ -39,6 +31,13 @@ std::optional<Named> elected(const std::map<Named, std::size_t>& votes) {
 }
 
 }  // namespace
+
+bool PlaceOrder::operator()(const KernelChange& a, const KernelChange& b) const {
+  const auto place_of = [](const KernelChange& c) {
+    return std::tie(c.change.kernel, c.change.types, c.change.problem, c.definition);
+  };
+  return place_of(a) < place_of(b);
+}
 
 json to_json(const Entry& entry) {
   const Change& change = entry.place.change;
@@ -67,7 +66,7 @@ Choices choose(std::span<const Entry> entries) {
     std::map<Named, std::size_t> agreed, found, in_use;
     bool open = false, unsettled = false;
   };
-  std::map<KernelChange, Votes, decltype(&is_before)> places(&is_before);
+  std::map<KernelChange, Votes, PlaceOrder> places;
   for (const Entry& entry : entries) {
     Votes& votes = places[entry.place];
     if (entry.found) ++(entry.agreed ? votes.agreed : votes.found)[*entry.found];

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <tuple>
@@ -24,6 +25,12 @@ struct KernelChange {
   std::string definition;  ///< RecordBook::definition, in hex
   bool operator==(const KernelChange&) const = default;
 };
+
+/// By the kernel and the problem, in the order of reports; configs are not compared.
+struct PlaceOrder {
+  bool operator()(const KernelChange& a, const KernelChange& b) const;
+};
+using Places = std::set<KernelChange, PlaceOrder>;
 
 /// What a rank says of a problem that is unsettled there.
 struct Entry {

@@ -3,6 +3,7 @@
 #include <iterator>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -26,7 +27,8 @@ namespace {
 CommitReport commit_alone(detail::Engine& engine, const std::vector<Proposal>& found, bool share,
                           std::uint64_t generation, const PublishOne& publish) {
   CommitReport report;
-  CommitLoader loader(engine, found);
+  Definitions definitions;
+  CommitLoader loader(engine, definitions, found);
   for (const Proposal& one : found) {
     const auto handle = one.handle.lock();
     if (!handle) continue;
@@ -38,11 +40,8 @@ CommitReport commit_alone(detail::Engine& engine, const std::vector<Proposal>& f
     }
     // Other handles of the kernel get it, too, unless they have found something themselves or their
     // rules forbid it.
-    for (const auto& other : share ? handles_of(engine, kernel_change) : Handles()) {
-      const bool has_own = std::ranges::any_of(found, [&](const Proposal& its) {
-        return its.place == other.get() && its.launchable.problem == one.launchable.problem;
-      });
-      if (has_own) continue;
+    for (const auto& other : share ? loader.handles_of(kernel_change) : Handles()) {
+      if (loader.has_proposal(*other, one.launchable.problem)) continue;
       if (auto more = loader.load(kernel_change.change, {&other, 1}, true))
         std::move(more->begin(), more->end(), std::back_inserter(*loaded));
     }
@@ -67,15 +66,16 @@ CommitReport BackgroundTuning::commit(const CommitOptions& options) {
   const bool ranks = engine_.options().tuning.ranks != nullptr;
   std::vector<Proposal> found;
   std::vector<Unfound> unfound;
+  Definitions definitions;
   bool has_loader = false;
   {
     const std::lock_guard lock(jobs_->mutex);
-    if (ranks)
+    if (ranks) {
+      std::set<std::pair<const void*, Values>> own;
+      for (const Proposal& its : jobs_->found) own.emplace(its.place, its.launchable.problem);
       for (const auto& [place, one] : jobs_->unsettled)
-        if (std::ranges::none_of(jobs_->found, [&place = place](const Proposal& its) {
-              return its.place == place.first && its.launchable.problem == place.second;
-            }))
-          unfound.push_back({one.handle, place.second, one.given_up});
+        if (!own.contains(place)) unfound.push_back({one.handle, place.second, one.given_up});
+    }
     found.swap(jobs_->found);
     if (std::string why_not; ranks && !options.wait) has_loader = has_thread(why_not);
   }
@@ -86,9 +86,10 @@ CommitReport BackgroundTuning::commit(const CommitOptions& options) {
   Committed committed;
   try {
     if (ranks)
-      committed = commit_with_ranks(
-          engine_, {found, unfound, jobs_->pending.all(), generation_, options.wait, has_loader},
-          publish_one);
+      committed = commit_with_ranks(engine_,
+                                    {found, unfound, definitions, jobs_->pending.all(), generation_,
+                                     options.wait, has_loader},
+                                    publish_one);
     else
       committed.report = commit_alone(engine_, found, options.wait, generation_, publish_one);
   } catch (...) {
@@ -103,24 +104,28 @@ CommitReport BackgroundTuning::commit(const CommitOptions& options) {
   all_settled_ = committed.settled;
   if (ranks) {
     jobs_->pending.replace(committed.pending);
-    if (jobs_->pending.any_waiting()) times_->interrupt();
+    if (jobs_->pending.any_waiting()) {
+      const std::lock_guard lock(jobs_->mutex);
+      if (std::string why_not; has_thread(why_not)) times_->interrupt();
+    }
     times_->notify();
   }
-  settle(found, unfound, committed.pending);
+  settle(found, unfound, committed.pending, definitions);
   return std::move(committed.report);
 }
 
 /// After a commit: of what it has decided, but not published, what is in use stays.
 void BackgroundTuning::settle(const std::vector<Proposal>& found,
                               const std::vector<Unfound>& unfound,
-                              const std::vector<PendingChange>& pending) {
-  const CommitLoader places(engine_, {});
+                              const std::vector<PendingChange>& pending, Definitions& definitions) {
+  const CommitLoader loader(engine_, definitions, {});
+  const Places pending_places = places_of(pending);
   const auto keep = [this](const std::shared_ptr<ServedHandle>& handle, const Values& problem) {
     if (unsettled(handle.get(), problem)) keep_in_use(handle, problem);
   };
   for (const Proposal& one : found)
     if (const auto handle = one.handle.lock();
-        handle && !is_among(pending, places.place(*handle, one.launchable.problem)))
+        handle && !pending_places.contains(loader.place(*handle, one.launchable.problem)))
       keep(handle, one.launchable.problem);
   for (const Unfound& one : unfound) {
     const auto handle = one.handle.lock();
@@ -139,22 +144,50 @@ void BackgroundTuning::stop_looking(const void* handle, const Values& problem) {
   jobs_->count = jobs_->waiting.size();
 }
 
-bool BackgroundTuning::load_pending(std::vector<std::shared_ptr<ServedHandle>>& handles) noexcept {
+/// A handle is held only for a moment at a time: with the last one the engine goes, and its end
+/// must be that of the runtime, which waits for this thread.
+bool BackgroundTuning::load_pending(Jobs& jobs, const MeasuringTimes& times,
+                                    Definitions& definitions) noexcept {
+  struct Place {
+    std::weak_ptr<ServedHandle> handle;
+    std::shared_ptr<const KernelDefinition> kernel;
+  };
+  const std::shared_ptr<Device> device = engine_.device();  // outlives what is loaded
+  Handles held;                                             // outlives all uses of this object
+  const auto let_go = [&] {
+    held.clear();
+    return !times.ended();
+  };
   std::optional<PendingChange> taken;
   try {
-    taken = jobs_->pending.take();
+    taken = jobs.pending.take();
     if (!taken) return false;
     const KernelChange& kernel_change = taken->kernel_change;
-    // With any of them gone the engine may go, too.
-    handles = engine_.serving().handles();
-    if (handles.empty()) {
-      jobs_->pending.loaded(kernel_change, std::vector<Proposal>());
-      return true;
+    CommitLoader loader(engine_, definitions, taken->loaded);
+    std::vector<Place> places;
+    held = handles_named(engine_, kernel_change.change);
+    for (const auto& handle : held)
+      if (!loader.is_at_hand(kernel_change.change, {&handle, 1}))
+        places.push_back({handle, handle->kept_definition()});
+    if (!let_go()) return true;
+    std::optional loaded(taken->loaded);
+    for (const auto& [place, kernel] : places) {
+      if (definitions.of(engine_.records(), kernel) != kernel_change.definition) continue;
+      if (const auto values = values_of(kernel_change.change, *kernel))
+        engine_.builder().build(*kernel, values->config, engine_.device()->info().target);
+      if (auto handle = place.lock()) held.push_back(std::move(handle));
+      if (times.ended()) return true;
+      if (!held.empty()) {
+        auto its = loader.load(kernel_change.change, held, false);
+        if (!its) {
+          loaded.reset();
+          break;
+        }
+        std::ranges::move(*its, std::back_inserter(*loaded));
+      }
+      if (!let_go()) return true;
     }
-    CommitLoader loader(engine_, taken->loaded);
-    loader.build({&kernel_change, 1}, Deadline::max());
-    const Handles own = handles_of(engine_, kernel_change);
-    jobs_->pending.loaded(kernel_change, loader.load(kernel_change.change, own, false));
+    jobs.pending.loaded(kernel_change, std::move(loaded));
     return true;
   } catch (const std::exception& error) {
     count_error();
@@ -166,7 +199,7 @@ bool BackgroundTuning::load_pending(std::vector<std::shared_ptr<ServedHandle>>& 
   } catch (...) {
     count_error();
   }
-  if (taken) jobs_->pending.loaded(taken->kernel_change, std::nullopt);
+  if (taken) jobs.pending.loaded(taken->kernel_change, std::nullopt);
   return taken.has_value();
 }
 

@@ -1,16 +1,18 @@
 #include "runtime/background/commit_loader.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <map>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <variant>
 
+#include "codegen/instance.hpp"
 #include "kiln/detail/format.hpp"
 #include "kiln/detail/tunable.hpp"
-#include "runtime/support/parallel.hpp"
+#include "runtime/support/foreign_exception.hpp"
+#include "runtime/support/spans.hpp"
 
 namespace kiln::runtime {
 
@@ -18,10 +20,6 @@ using detail::format;
 using Change = CommitReport::Change;
 
 namespace {
-
-std::string definition_of(detail::Engine& engine, const ServedHandle& handle) {
-  return to_hex(engine.records().definition(handle.definition()));
-}
 
 /// Values by name in the order of the fields; nothing where the names differ.
 std::optional<Values> in_order(const std::map<std::string, std::int64_t>& named,
@@ -53,12 +51,12 @@ Handles handles_named(const detail::Engine& engine, const Change& change) {
   return handles;
 }
 
-Handles handles_of(detail::Engine& engine, const KernelChange& kernel_change) {
-  Handles handles = handles_named(engine, kernel_change.change);
-  std::erase_if(handles, [&](const auto& handle) {
-    return definition_of(engine, *handle) != kernel_change.definition;
-  });
-  return handles;
+const std::string& Definitions::of(RecordBook& records,
+                                   const std::shared_ptr<const KernelDefinition>& kernel) {
+  auto known = known_.find(kernel);
+  if (known == known_.end())
+    known = known_.emplace(kernel, to_hex(records.definition(*kernel))).first;
+  return known->second;
 }
 
 std::optional<ChangeValues> values_of(const Change& change, const KernelDefinition& kernel) {
@@ -68,10 +66,27 @@ std::optional<ChangeValues> values_of(const Change& change, const KernelDefiniti
   return ChangeValues{*std::move(problem), *std::move(config)};
 }
 
+CommitLoader::CommitLoader(detail::Engine& engine, Definitions& definitions,
+                           std::span<const Proposal> found, std::span<const Proposal> loaded)
+    : engine_(engine), definitions_(definitions), found_(found) {
+  for (const auto& proposals : {found, loaded})
+    for (const Proposal& own : proposals)
+      proposals_.emplace(std::pair(own.place, own.launchable.problem), &own);
+}
+
+Handles CommitLoader::handles_of(const KernelChange& kernel_change) const {
+  Handles handles = handles_named(engine_, kernel_change.change);
+  std::erase_if(handles, [&](const auto& handle) {
+    return definitions_.of(engine_.records(), handle->kept_definition()) !=
+           kernel_change.definition;
+  });
+  return handles;
+}
+
 KernelChange CommitLoader::place(const ServedHandle& handle, const Values& problem) const {
   const KernelDefinition& kernel = handle.definition();
   return {{kernel.name, kernel.types, detail::Tunable(kernel).named_problem(problem), {}},
-          definition_of(engine_, handle)};
+          definitions_.of(engine_.records(), handle.kept_definition())};
 }
 
 std::vector<Entry> CommitLoader::entries() const {
@@ -98,30 +113,38 @@ KernelChange CommitLoader::kernel_change_of(const Proposal& found,
   return change;
 }
 
-void CommitLoader::build(std::span<const KernelChange> chosen, Deadline deadline) {
-  std::vector<std::pair<std::shared_ptr<ServedHandle>, Values>> instances;
-  for (const KernelChange& kernel_change : chosen)
-    for (const auto& handle : handles_of(engine_, kernel_change)) {
-      const auto values = values_of(kernel_change.change, handle->definition());
-      if (values && handle->find(values->problem)) instances.emplace_back(handle, values->config);
-    }
-  for_each_index(std::max(1U, engine_.builder().builds_at_once()), instances.size(), {},
-                 [&](std::size_t i) {
-                   if (std::chrono::steady_clock::now() >= deadline) return;
-                   const auto& [handle, config] = instances[i];
-                   const Target& target = engine_.device()->info().target;
-                   try {
-                     engine_.builder().build(handle->definition(), config, target,
-                                             Builder::Access::compile);
-                   } catch (const std::exception&) {
-                   }
-                 },
-                 {});
+std::shared_future<void> CommitLoader::build(
+    const KernelChange& chosen, std::span<const std::shared_ptr<ServedHandle>> handles) {
+  const auto lacking = std::ranges::find_if(
+      handles, [&](const auto& handle) { return !is_at_hand(chosen.change, *handle); });
+  if (lacking == handles.end()) return {};
+  std::shared_future<void>& build = builds_[{chosen.definition, chosen.change.config}];
+  if (build.valid()) return build;
+  const KernelDefinition& kernel = (*lacking)->definition();
+  const Values config = values_of(chosen.change, kernel)->config;
+  // Neither the handle nor the program's functions are needed any more when it runs.
+  const auto work = [&builder = engine_.builder(), target = engine_.device()->info().target, config,
+                     part_of = SpanScope::here(),
+                     kernel = std::make_shared<const KernelDefinition>(
+                         codegen::definition_of_one(kernel, config))] {
+    const SpanParent parent(part_of);
+    builder.build(*kernel, config, target);
+  };
+  try {
+    const auto task = std::make_shared<std::packaged_task<void()>>(work);
+    Builder& builder = engine_.builder();
+    builder.crew().submit(builder.builds_at_once(), [task](unsigned) { (*task)(); });
+    build = task->get_future().share();
+  } catch (const std::system_error&) {  // no thread: it is compiled by the one that waits for it
+    build = std::async(std::launch::deferred, work).share();
+  }
+  return build;
 }
 
 std::optional<std::vector<Proposal>> CommitLoader::load(
-    const Change& change, std::span<const std::shared_ptr<ServedHandle>> handles,
-    bool provisional) try {
+    const Change& change, std::span<const std::shared_ptr<ServedHandle>> handles, bool provisional,
+    const std::shared_future<void>& build) try {
+  if (build.valid()) build.get();
   std::vector<Proposal> loaded;
   for (const auto& handle : handles) {
     const auto values = values_of(change, handle->definition());
@@ -134,9 +157,19 @@ std::optional<std::vector<Proposal>> CommitLoader::load(
   }
   return loaded;
 } catch (const std::exception& error) {
-  engine_.log(LogLevel::warning, format("{}: a config that was found cannot be loaded: {}",
-                                        change.kernel, error.what()));
+  warn(change, error.what());
   return std::nullopt;
+} catch (...) {
+  warn(change, kForeignException);
+  return std::nullopt;
+}
+
+/// A log is the program's, and its exceptions must not end a commit that other ranks are in.
+void CommitLoader::warn(const Change& change, const char* why) noexcept try {
+  engine_.log(LogLevel::warning,
+              format("{}: a config that was found cannot be loaded: {}", change.kernel, why));
+} catch (...) {
+  ++engine_.workshop().telemetry().counters.background_errors;
 }
 
 std::vector<Proposal> CommitLoader::at_hand(
@@ -151,21 +184,23 @@ std::vector<Proposal> CommitLoader::at_hand(
 
 bool CommitLoader::is_at_hand(const Change& change,
                               std::span<const std::shared_ptr<ServedHandle>> handles) const {
-  return std::ranges::all_of(handles, [&](const auto& handle) {
-    const auto values = values_of(change, handle->definition());
-    return !values || !handle->find(values->problem) ||
-           at_hand(*handle, values->problem, values->config);
-  });
+  return std::ranges::all_of(handles,
+                             [&](const auto& handle) { return is_at_hand(change, *handle); });
+}
+
+bool CommitLoader::is_at_hand(const Change& change, const ServedHandle& handle) const {
+  const auto values = values_of(change, handle.definition());
+  return !values || !handle.find(values->problem) ||
+         at_hand(handle, values->problem, values->config);
 }
 
 const detail::Launchable* CommitLoader::at_hand(const ServedHandle& handle, const Values& problem,
                                                 const Values& config) const {
-  for (const auto& proposals : {found_, loaded_})
-    for (const Proposal& own : proposals)
-      if (own.place == &handle && !own.handle.expired() && own.launchable.problem == problem &&
-          own.launchable.config == config)
-        return &own.launchable;
-  return nullptr;
+  const auto [begin, end] = proposals_.equal_range({&handle, problem});
+  const auto own = std::find_if(begin, end, [&](const auto& one) {
+    return !one.second->handle.expired() && one.second->launchable.config == config;
+  });
+  return own == end ? nullptr : &own->second->launchable;
 }
 
 detail::Launchable CommitLoader::launchable(ServedHandle& handle, const Values& problem,

@@ -1,9 +1,13 @@
 // What the handles of this process need for a commit's changes.
 #pragma once
 
+#include <future>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "kiln/background.hpp"
@@ -18,8 +22,16 @@ using Handles = std::vector<std::shared_ptr<ServedHandle>>;
 
 /// The handles of this process that have a kernel of this name and types.
 Handles handles_named(const detail::Engine& engine, const CommitReport::Change& change);
-/// Returns those handles whose kernel the change is about.
-Handles handles_of(detail::Engine& engine, const KernelChange& kernel_change);
+
+/// What kernels are made of, as RecordBook::definition says it, in hex. That reads their sources,
+/// so each kernel is asked for once, and an edit during the commit is not seen. Not thread-safe.
+class Definitions {
+ public:
+  const std::string& of(RecordBook& records, const std::shared_ptr<const KernelDefinition>& kernel);
+
+ private:
+  std::map<std::shared_ptr<const KernelDefinition>, std::string> known_;
+};
 
 /// A change in the order of a kernel's fields and parameters.
 struct ChangeValues {
@@ -32,10 +44,16 @@ std::optional<ChangeValues> values_of(const CommitReport::Change& change,
 
 class CommitLoader {
  public:
-  /// `found`, here, and `loaded`, of pending changes, must outlive this.
-  CommitLoader(detail::Engine& engine, std::span<const Proposal> found,
-               std::span<const Proposal> loaded = {})
-      : engine_(engine), found_(found), loaded_(loaded) {}
+  /// `found`, here, and `loaded`, of pending changes, must outlive this, as must `definitions`.
+  CommitLoader(detail::Engine& engine, Definitions& definitions, std::span<const Proposal> found,
+               std::span<const Proposal> loaded = {});
+
+  /// Those handles whose kernel the change is about.
+  Handles handles_of(const KernelChange& kernel_change) const;
+  /// Whether a proposal for this problem of the handle is at hand, of whatever config.
+  bool has_proposal(const ServedHandle& handle, const Values& problem) const {
+    return proposals_.contains({&handle, problem});
+  }
 
   /// What was found here.
   std::vector<Entry> entries() const;
@@ -45,9 +63,10 @@ class CommitLoader {
   /// Without a config.
   KernelChange place(const ServedHandle& handle, const Values& problem) const;
 
-  /// Compiles what is chosen on as many threads as builds may use, and begins nothing after the
-  /// deadline. Failures show when it is loaded.
-  void build(std::span<const KernelChange> chosen, Deadline deadline);
+  /// Lets the crew of this thread's priority compile what these handles, those of the change, do
+  /// not have at hand. It goes on when the commit has ended. Invalid: there is nothing to compile.
+  std::shared_future<void> build(const KernelChange& chosen,
+                                 std::span<const std::shared_ptr<ServedHandle>> handles);
   /// What load() would find loaded.
   std::vector<Proposal> at_hand(const CommitReport::Change& change,
                                 std::span<const std::shared_ptr<ServedHandle>> handles) const;
@@ -55,18 +74,27 @@ class CommitLoader {
   bool is_at_hand(const CommitReport::Change& change,
                   std::span<const std::shared_ptr<ServedHandle>> handles) const;
   /// Loads the config on every handle that has launched the problem; with `provisional`, only where
-  /// a provisional launchable is in use. Returns nothing if any handle cannot load it.
+  /// a provisional launchable is in use. Returns nothing if any handle cannot load it, or if `build`
+  /// has failed.
   std::optional<std::vector<Proposal>> load(const CommitReport::Change& change,
                                             std::span<const std::shared_ptr<ServedHandle>> handles,
-                                            bool provisional);
+                                            bool provisional,
+                                            const std::shared_future<void>& build = {});
 
  private:
   const detail::Launchable* at_hand(const ServedHandle& handle, const Values& problem,
                                     const Values& config) const;
+  bool is_at_hand(const CommitReport::Change& change, const ServedHandle& handle) const;
+  void warn(const CommitReport::Change& change, const char* why) noexcept;
   detail::Launchable launchable(ServedHandle& handle, const Values& problem, const Values& config);
 
   detail::Engine& engine_;
-  const std::span<const Proposal> found_, loaded_;
+  Definitions& definitions_;
+  const std::span<const Proposal> found_;
+  /// What was found and what is loaded, by handle and problem.
+  std::multimap<std::pair<const void*, Values>, const Proposal*> proposals_;
+  /// By definition and config: problems and handles share them.
+  std::map<std::pair<std::string, Named>, std::shared_future<void>> builds_;
 };
 
 }  // namespace kiln::runtime

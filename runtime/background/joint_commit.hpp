@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kiln/background.hpp"
+#include "runtime/background/commit_loader.hpp"
 #include "runtime/background/pending_changes.hpp"
 #include "runtime/background/proposal.hpp"
 #include "runtime/serve/engine.hpp"
@@ -31,6 +32,7 @@ struct Unfound {
 struct CommitWork {
   const std::vector<Proposal>& found;
   std::vector<Unfound>& unfound;
+  Definitions& definitions;
   std::vector<PendingChange> pending{};  ///< since commits before this one
   std::uint64_t generation = 0;          ///< before it
   bool waits = true;                     ///< CommitOptions::wait
@@ -43,15 +45,16 @@ struct Committed {
   std::vector<PendingChange> pending{};
 };
 
-/// Whether a problem, named without a config, is among them.
-bool is_among(const std::vector<PendingChange>& pending, const KernelChange& place);
+/// Which problems are pending.
+Places places_of(const std::vector<PendingChange>& pending);
 
 /// Collective. Each problem that is unsettled on any rank gets the config that most ranks have
-/// found (of equals, the least); what all ranks have loaded is published. What a rank cannot load,
-/// and what nobody has found and all that looked for it have given up, stays as it is, on all
-/// ranks.
-/// @throws EnvironmentError when a rank fails; then no rank publishes anything, where the
-/// communicator settles, else possibly some do when a rank dies during the last exchange
+/// found (of equals, the least); what all ranks have loaded is published, and what one of them has
+/// not built within a step is pending. What a rank cannot load, and what nobody has found and all
+/// that looked for it have given up, stays as it is, on all ranks.
+/// @throws EnvironmentError when a rank fails, and on that rank what has failed; then no rank
+/// publishes anything, where the communicator settles, else possibly some do when a rank dies
+/// during the last exchange
 Committed commit_with_ranks(detail::Engine& engine, CommitWork work, const PublishOne& publish);
 
 }  // namespace kiln::runtime

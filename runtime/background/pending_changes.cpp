@@ -33,7 +33,13 @@ void PendingChanges::loaded(const KernelChange& taken,
   PendingChange* const one = find(taken);
   if (!one || one->state != State::loading) return;  // published or dropped meanwhile
   one->state = proposals ? State::loaded : State::failed;
-  if (proposals) one->loaded.swap(*proposals);  // what leaves outlives the lock
+  if (!proposals) return;
+  one->loaded.swap(*proposals);  // what leaves outlives the lock
+  // Handles may have gone since, and forget() has been called.
+  const auto gone = std::ranges::partition(
+      one->loaded, [](const Proposal& proposal) { return !proposal.handle.expired(); });
+  std::ranges::move(gone, std::back_inserter(*proposals));
+  one->loaded.erase(gone.begin(), gone.end());
 }
 
 void PendingChanges::replace(std::vector<PendingChange> pending) {

@@ -1,7 +1,8 @@
-// What ranks have agreed on in a commit that did not wait: each of them loads it behind its
+// What ranks have agreed on in a commit that did not wait for it: each of them loads it behind its
 // launches, and a later commit publishes it.
 #pragma once
 
+#include <future>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -22,6 +23,8 @@ struct PendingChange {
   KernelChange kernel_change;
   State state = State::waiting;
   std::vector<Proposal> loaded{};  ///< of handles that have launched the problem
+  /// Begun by a commit, for which it took too long; invalid: none was.
+  std::shared_future<void> build{};
 };
 
 /// Of one rank. Thread-safe.

@@ -1,7 +1,6 @@
 #include "kiln/handle.hpp"
 
 #include <atomic>
-#include <mutex>
 #include <variant>
 
 #include "kiln/detail/format.hpp"
@@ -21,7 +20,6 @@
 #include "runtime/serve/verification.hpp"
 #include "runtime/together/measuring_together.hpp"
 #include "runtime/together/tune_together.hpp"
-#include "runtime/tune/best_guess.hpp"
 #include "runtime/tune/deterministic.hpp"
 #include "runtime/tune/kernel_maker.hpp"
 #include "runtime/tune/tuner.hpp"
@@ -416,6 +414,8 @@ class KernelHandle final : public runtime::ServedHandle {
     const auto known = provisions_.on_record(problem, engine_->options().tuning, true);
     if (!engine_->workshop().may_measure(true) || configs_.launches_nothing(problem)) {
       auto best = configs_.best_known(problem, winner_of(known));
+      // A commit may have come to it while that was compiled, and the other ranks launch it.
+      if (const auto agreed = problems_.agreed(problem)) return load_or_warn(problem, *agreed);
       best.provisional = best.provisional || (known && provisions_.goes_on(*known));
       return configs_.to_publish(problem, std::move(best));
     }

@@ -1,9 +1,11 @@
 // Commits of several ranks: all publish the same, or none publishes anything.
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -185,6 +187,81 @@ TEST_CASE("a rank that cannot commit says so to the others", "[runtime][backgrou
   });
   CHECK(errors[0] == "no memory for a message");
   CHECK_THAT(errors[1], Catch::Contains("no memory for a message"));
+}
+
+TEST_CASE("a rank that fails inside a commit says so, and a later commit publishes",
+          "[runtime][background][ranks]") {
+  const bool by_a_rule = GENERATE(true, false);  // while it loads; else before it sends anything
+  CAPTURE(by_a_rule);
+  Job job = serving_job(2);
+  Findings findings;
+  const auto errors = job.run<std::string>([&](Process& process, int rank) {
+    std::atomic<bool> fails{false};
+    KernelDefinition kernel = doubling();
+    kernel.steps.push_back({.entry = "step",
+                            .launch = [](auto, auto) { return Launch{{1}, {1}, 0}; },
+                            .only_if =
+                                [&](auto) {
+                                  if (fails) throw std::runtime_error("a rule that fails");
+                                  return false;
+                                }});
+    const Runtime runtime = process.runtime();
+    const auto handle = runtime.tuned(kernel);
+    run_once(handle, 60);
+    std::optional<DynamicTuned> other;
+    if (rank == 0) tune_in_window(runtime);
+    if (rank == 1 && !by_a_rule) {
+      KernelDefinition untyped = doubling();
+      untyped.types = {"no UTF-8: \xff"};
+      other.emplace(runtime.tuned(untyped));
+      run_once(*other, 60);
+    }
+    fails = rank == 1 && by_a_rule;
+    std::string why;
+    try {
+      runtime.commit();
+    } catch (const std::exception& error) {
+      why = error.what();
+    }
+    findings.check(handle.config({60}) == Values{2, 0});
+    findings.check(!runtime.settled());
+    fails = false;
+    other.reset();
+    try {
+      findings.check(runtime.commit().changes.size() == 1);
+    } catch (const std::exception&) {
+      findings.check(false);
+    }
+    findings.check(handle.config({60}) == Values{8, 0});
+    return why;
+  });
+  CHECK(findings.wrong() == "");
+  CHECK_THAT(errors[0], Catch::Contains(by_a_rule ? "another rank failed" : "rank 1 has failed"));
+  CHECK_THAT(errors[1], Catch::Contains(by_a_rule ? "a rule that fails" : "UTF-8"));
+}
+
+TEST_CASE("a log that throws ends no commit", "[runtime][background][ranks]") {
+  Job job = serving_job(2);
+  job[1].of(8).load_error = "no memory for a module";
+  job[1].options.log = [](LogLevel level, std::string_view) {
+    if (level == LogLevel::warning) throw std::runtime_error("no place for a line");
+  };
+  Findings findings;
+  job.run<int>([&](Process& process, int rank) {
+    const Runtime runtime = process.runtime();
+    const auto handle = runtime.tuned(doubling());
+    run_once(handle, 60);
+    if (rank == 0) tune_in_window(runtime);
+    try {
+      findings.check(runtime.commit().dropped == 1);
+    } catch (const std::exception&) {
+      findings.check(false);
+    }
+    findings.check(runtime.settled());
+    findings.check(rank == 0 || runtime.metrics().background_errors_total == 1);
+    return 0;
+  });
+  CHECK(findings.wrong() == "");
 }
 
 TEST_CASE("what a commit has put in use is used again after it has left, by all ranks",
