@@ -80,7 +80,8 @@ std::string detail::problem_text(const std::vector<std::string>& fields,
   if (fields.empty()) return "(its only problem)";
   std::string text;
   for (std::size_t i = 0; i < fields.size(); ++i)
-    text += format("{}{}={}", i ? "," : "", fields[i], problem[i]);
+    text += format("{}{}={}", i ? "," : "", fields[i],
+                   i < problem.size() ? std::to_string(problem[i]) : "?");
   return text;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 
 #include <nlohmann/json.hpp>
@@ -32,13 +33,19 @@ std::string rates(const TuneResult& result, const Candidate& candidate, const Ro
   return text;
 }
 
-/// `rmsnorm<float> rows=8,hidden=256 on host`.
+std::string typed_text(std::string_view kernel, std::span<const std::string> types,
+                       std::span<const std::string> fields, std::span<const std::int64_t> problem) {
+  std::string listed, values;
+  for (const std::string& type : types) listed += (listed.empty() ? "" : ",") + type;
+  for (std::size_t i = 0; i < std::min(fields.size(), problem.size()); ++i)
+    values += format("{}{}={}", i ? "," : " ", fields[i], problem[i]);
+  return format("{}{}{}", kernel, listed.empty() ? "" : "<" + listed + ">", values);
+}
+
+/// `rmsnorm<float> rows=8,hidden=256 on host`, with all types.
 std::string describe_subject(const TuneResult& result) {
-  std::string types, problem;
-  for (const auto& t : result.types) types += (types.empty() ? "" : ",") + t;
-  for (std::size_t i = 0; i < result.problem.size(); ++i)
-    problem += format("{}{}={}", i ? "," : " ", result.problem_fields[i], result.problem[i]);
-  return format("{}{}{} on {}", result.kernel, types.empty() ? "" : "<" + types + ">", problem,
+  return format("{} on {}",
+                typed_text(result.kernel, result.types, result.problem_fields, result.problem),
                 result.device);
 }
 
@@ -101,6 +108,16 @@ std::string show_rate(double per_second, const char* unit) {
   return format("{:.3g} {}{}", per_second, kPrefixes[prefix], unit);
 }
 
+std::string subject_text(std::string_view kernel, std::span<const std::string> types,
+                         std::span<const std::string> fields,
+                         std::span<const std::int64_t> problem) {
+  std::vector<std::string> written;
+  std::ranges::remove_copy_if(types, std::back_inserter(written), [](const std::string& type) {
+    return type.find(':') != std::string::npos;
+  });
+  return typed_text(kernel, written, fields, problem);
+}
+
 std::string describe(const TuneResult& result, const Roofline* roofline) {
   std::string text = describe_subject(result) + (result.from_store ? " (from the store)\n" : "\n");
   if (!result.failure.empty()) return text + "  failed: " + result.failure + "\n";
@@ -131,12 +148,7 @@ std::string describe(const TuneResult& result, const Roofline* roofline) {
 SummaryRow summary_row(const TuneResult& result, const Roofline* roofline,
                        const Verification* launch) {
   SummaryRow row;
-  row[0] = result.kernel;
-  // Those of types with names that people write; others say what the kernel's name says, too.
-  if (!result.types.empty() && result.types[0].find(':') == std::string::npos)
-    row[0] += "<" + result.types[0] + ">";
-  for (std::size_t i = 0; i < result.problem.size(); ++i)
-    row[0] += format("{}{}={}", i ? "," : " ", result.problem_fields[i], result.problem[i]);
+  row[0] = subject_text(result.kernel, result.types, result.problem_fields, result.problem);
   if (!result.failure.empty()) {
     row[2] = "failed";
     return row;

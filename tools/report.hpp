@@ -2,7 +2,10 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
@@ -12,6 +15,12 @@
 #include "kiln/tune.hpp"
 
 namespace kiln::tools {
+
+/// `gemm<float,nt> m=8,n=16,k=32`. Types whose names people do not write, those of C++ namespaces,
+/// say what the kernel's name says, too: they are left out.
+std::string subject_text(std::string_view kernel, std::span<const std::string> types,
+                         std::span<const std::string> fields,
+                         std::span<const std::int64_t> problem);
 
 /// Several lines: what was considered, why candidates fell out, where the time went, default
 /// against winner; with a roofline also how far they are from it.

@@ -274,16 +274,11 @@ class Tuning {
                            : format("{} problems", jobs_.size()),
                     {.seconds = options.max_seconds.value_or(0)});
     if (talks())
-      options.progress = [&](const TuneProgress& p) { bar.show(p, [&] { return subject_of(p); }); };
+      options.progress = [&](const TuneProgress& p) {
+        bar.show(p, [&] { return subject_text(p.kernel, p.types, p.problem_fields, p.problem); });
+      };
     options.stop = interrupt_.token();
     together_ = runtime_->tune(jobs_, options);
-  }
-
-  std::string subject_of(const TuneProgress& progress) const {
-    for (const NamedProblem& p : problems_)
-      if (p.kernel.name == progress.kernel)
-        return p.kernel.name + " " + p.kernel.describe_problem(progress.problem);
-    return {};
   }
 
   json tune_alone(std::size_t index) {
@@ -336,11 +331,11 @@ class Tuning {
     // A choice's candidates were verified as they are launched. If the budget is spent, what it has
     // measured was verified in the search.
     if (!tuned || request_.budget > 0 || (result.end == SearchEnd::stopped && !result.from_store)) {
-      summary_.push_back(summary_row(result, roof()));
+      summarize(job, result);
       return out;
     }
     const Verification launch = tuned->verify(job.problem);
-    summary_.push_back(summary_row(result, roof(), &launch));
+    summarize(job, result, &launch);
     out["launch"] = {{"right", launch.right},
                      {"max_error", launch.max_error},
                      {"norm_error", launch.norm_error},
@@ -349,6 +344,14 @@ class Tuning {
       std::printf("  launched on fresh data: %s (error %.2g of the tolerance, %.2g of the norm)\n",
                   launch.right ? "right" : launch.why.c_str(), launch.max_error, launch.norm_error);
     return out;
+  }
+
+  /// A choice may have the name and the types of a kernel.
+  void summarize(const NamedProblem& job, const TuneResult& result,
+                 const Verification* launch = nullptr) {
+    SummaryRow row = summary_row(result, roof(), launch);
+    if (job.choice) row[0].insert(0, "choice ");
+    summary_.push_back(std::move(row));
   }
 
   void write_export(const TuneResult& result, bool defaults) const {

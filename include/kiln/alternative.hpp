@@ -53,7 +53,9 @@ struct Alternative<Problem, void(Args...)> {
   /// CaptureError there.
   bool capturable = true;
   /// Alternatives of one class give bit for bit the same results for the same arguments, whatever
-  /// their knobs. Empty: nothing is promised.
+  /// their knobs. Empty: nothing is promised. A deterministic runtime holds candidates to it: one
+  /// with other bits than the first of its class that the tuning has found right is
+  /// `wrong_result`.
   std::string numerics{};
   std::shared_ptr<const KernelDefinition> kernel{};
   std::optional<CublasltGemm> cublaslt{};

@@ -48,8 +48,10 @@ struct TuneProgress {
   std::size_t done = 0, total = 0;  ///< candidates (finals: rounds) of this phase
   std::size_t evaluated = 0;        ///< candidates finished so far, earlier runs' included
   double best_seconds = 0;          ///< 0: none yet
-  /// What is tuned now. These are valid during the call.
+  /// What is tuned now, as in TuneResult: kernels and choices of one name differ in their types or
+  /// in the fields of their problems. These are valid during the call.
   std::string_view kernel{};
+  std::span<const std::string> types{}, problem_fields{};
   std::span<const std::int64_t> problem{};
   /// Set while a trial takes longer than it may (TuneOptions::candidate_seconds): the candidate's
   /// config, as text, and how long it has taken so far. Otherwise empty and 0.

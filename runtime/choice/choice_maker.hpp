@@ -21,18 +21,20 @@ class ChoiceMaker final : public TrialMaker {
  public:
   /// @param failed,kernels by contender; kernels as Contender::ready
   /// @param may_improve whether a kernel's own tuning is not complete
+  /// @param same_bits whether candidates of one numerics class must keep what that promises
   /// @param seconds,tell,alone as WatchedBench
   /// @param bounds by which nothing leaves while the maker lives
   ChoiceMaker(const Field& field, std::span<const std::unique_ptr<Contender>> contenders,
               std::vector<CannotRun> failed, KernelConfigs kernels, bool may_improve,
-              KernelMaker data, double seconds, WatchedBench::Tell tell, WatchedBench::Alone alone,
-              Bounds& bounds)
+              bool same_bits, KernelMaker data, double seconds, WatchedBench::Tell tell,
+              WatchedBench::Alone alone, Bounds& bounds)
       : hold_(bounds),
         field_(field),
         contenders_(contenders),
         failed_(std::move(failed)),
         kernels_(std::move(kernels)),
         may_improve_(may_improve),
+        same_bits_(same_bits),
         data_(std::move(data)),
         seconds_(seconds),
         tell_(std::move(tell)),
@@ -74,10 +76,12 @@ class ChoiceMaker final : public TrialMaker {
   }
   Trial trial(const Values& config, const Build&) override {
     ready(config);
-    return data_.trial(
-        Implementation{.name = contenders_[field_.place(config).contender]->what().name,
-                       .recordable = all_capturable()},
-        config, field_.subject.space.describe(config));
+    const detail::AlternativeDescription& what =
+        contenders_[field_.place(config).contender]->what();
+    return data_.trial(Implementation{.name = what.name,
+                                      .recordable = all_capturable(),
+                                      .numerics = same_bits_ ? what.numerics : std::string()},
+                       config, field_.subject.space.describe(config));
   }
   std::shared_ptr<Module> module_of(const Rig&) override { return nullptr; }
 
@@ -124,7 +128,7 @@ class ChoiceMaker final : public TrialMaker {
   const std::span<const std::unique_ptr<Contender>> contenders_;
   const std::vector<CannotRun> failed_;
   const KernelConfigs kernels_;
-  const bool may_improve_;
+  const bool may_improve_, same_bits_;
   KernelMaker data_;
   const double seconds_;
   const WatchedBench::Tell tell_;

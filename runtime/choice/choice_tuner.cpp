@@ -181,7 +181,7 @@ void ChoiceTuner::compare_kernels(const Field& field, Parts& parts, const TuneOp
 std::unique_ptr<ChoiceMaker> ChoiceTuner::maker(const Field& field, const ProblemValues& bucket,
                                                 const TuneOptions& options, const Parts& parts) {
   return std::make_unique<ChoiceMaker>(
-      field, contenders_, parts.failed, parts.kernels, !parts.complete,
+      field, contenders_, parts.failed, parts.kernels, !parts.complete, deterministic_,
       KernelMaker(choice_.operation, bucket, engine_.device(), engine_.builder(), options.seed,
                   workshop_.trusted_references()),
       candidate_seconds(options.candidate_seconds),

@@ -131,8 +131,6 @@ void DeviceWorkload::choose_poison() {
   }
 }
 
-void DeviceWorkload::restore(Stream stream) { restore(stream, 0); }
-
 void DeviceWorkload::restore(Stream stream, std::size_t copy) {
   for (Array& array : arrays_)
     if (host()[array.argument].direction == Direction::in_out) renew(array, copy, stream);
@@ -218,15 +216,14 @@ Verdict DeviceWorkload::judge() {
   return verdict;
 }
 
-/// Empty if the device has no digest for one of the outputs.
-std::vector<std::uint64_t> DeviceWorkload::output_digests() {
+std::vector<std::uint64_t> DeviceWorkload::output_digests(Digests wanted) {
   std::vector<std::uint64_t> digests;
   for (const Array& array : arrays_) {
     const Workload::Argument& argument = host()[array.argument];
     if (argument.direction == Direction::in || argument.bytes.empty()) continue;
     const auto found = device_->digests(array.address, argument.bytes.size(), 0, 1);
-    if (found.empty()) return {};
-    digests.push_back(found.front());
+    if (found.empty() && wanted == Digests::of_device) return {};
+    digests.push_back(found.empty() ? array_digest(output(array)) : found.front());
   }
   return digests;
 }
@@ -337,17 +334,19 @@ std::string DeviceWorkload::repair_padding(Array& array) {
   return why;
 }
 
+std::span<const std::byte> DeviceWorkload::output(const Array& array) {
+  const std::size_t bytes = host()[array.argument].bytes.size();
+  if (got_.size() < bytes) got_ = detail::HostArray(bytes);
+  download(array, {got_.data(), bytes});
+  return {got_.data(), bytes};
+}
+
 Verdict DeviceWorkload::compare_outputs() {
   Verdict verdict;
   for (Array& array : arrays_) {
     const Workload::Argument& argument = host()[array.argument];
     if (argument.direction == Direction::in || argument.bytes.empty()) continue;
-    if (got_.size() < argument.bytes.size()) {
-      got_.clear();  // else it would be copied
-      got_.resize(argument.bytes.size());
-    }
-    const std::span<std::byte> got(got_.data(), argument.bytes.size());
-    download(array, got);
+    const std::span<const std::byte> got = output(array);
     const Comparison comparison = compare(argument, got, argument.bytes, data_.trial->tolerance);
     verdict.max_error = std::max(verdict.max_error, comparison.max_error);
     verdict.norm_error = std::max(verdict.norm_error, comparison.norm_error);

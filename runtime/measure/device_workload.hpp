@@ -60,7 +60,7 @@ class DeviceWorkload {
   }
 
   /// Restores the first copy's in/out arrays.
-  void restore(Stream stream);
+  void restore(Stream stream) { restore(stream, 0); }
 
   using Verdict = runtime::Verdict;
   /// Poisons the outputs, has `launch` enqueue the kernel on `stream`, and compares what it wrote
@@ -71,6 +71,11 @@ class DeviceWorkload {
   /// Every kernel finds the inputs as they were made: what one has changed is put right before the
   /// next is judged, also if it failed, or changed it while it was timed.
   Verdict verify(Stream stream, const std::function<void()>& launch);
+
+  /// Of each output as the last verified launch left it. Of a device that computes none: nothing,
+  /// or with `always` what the host computes of downloads.
+  enum class Digests { of_device, always };
+  std::vector<std::uint64_t> output_digests(Digests wanted = Digests::of_device);
 
   /// Lets a trusted launch define what is right, in the place of a reference. It runs twice. It is
   /// not right when it leaves an output unwritten, writes different outputs the second time, or
@@ -138,7 +143,7 @@ class DeviceWorkload {
   Verdict judge();
   Verdict compare_outputs();
   Verdict check();
-  std::vector<std::uint64_t> output_digests();
+  std::span<const std::byte> output(const Array& array);
   bool unchanged(const Array& input);
   void download(const Array& array, std::span<std::byte> to);
   std::string repair_surroundings(Array& array);

@@ -34,6 +34,7 @@ struct KernelBench::KernelRig final : Rig {
   std::shared_ptr<TrialKernel> kernel;
   ImplementationCall call;  ///< in the place of module and kernel
   bool recordable = true;
+  std::string numerics, text;             ///< of a call
   std::shared_ptr<ModuleData> variables;  ///< null: the workload has none
   bool watched = false;                   ///< it is known whether launches change the variables
   std::size_t launches = 0;               ///< of the replay
@@ -75,6 +76,8 @@ std::variant<std::shared_ptr<Rig>, Refusal> KernelBench::load(const Trial& trial
     const auto rig = std::make_shared<KernelRig>();
     rig->call = find_call_(trial.config);
     rig->recordable = called->recordable;
+    rig->numerics = called->numerics;
+    rig->text = trial.text;
     return rig;
   }
   const auto& binary = *std::get<std::shared_ptr<const codegen::Binary>>(trial.code);
@@ -126,7 +129,20 @@ Verdict KernelBench::verify(Rig& rig) {
   }
   if (r.variables) r.variables->look_for_changes();
   r.watched = true;
+  if (verdict.right && !r.numerics.empty()) hold_to_class(r, verdict);
   return verdict;
+}
+
+/// The first of a class to be right, as a rule the default, says which bits it has.
+void KernelBench::hold_to_class(const KernelRig& rig, Verdict& verdict) {
+  auto digests = workload_.output_digests(DeviceWorkload::Digests::always);
+  const auto [known, first] = classes_.try_emplace(rig.numerics, rig.text, digests);
+  if (first || known->second.digests == digests) return;
+  verdict.right = false;
+  verdict.why = detail::format(
+      "its results differ in bits from those of {}, which states the same "
+      "numerics class, {}",
+      known->second.first, rig.numerics);
 }
 
 Verdict KernelBench::define(Rig& rig) {

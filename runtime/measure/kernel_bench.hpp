@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -55,6 +56,7 @@ class KernelBench final : public TrialBench {
   struct KernelRig;
 
   std::uint64_t own_bytes(const codegen::Binary& binary) const;
+  void hold_to_class(const KernelRig& rig, Verdict& verdict);
   void launch(const KernelRig& rig, std::size_t first, std::size_t launches);
   /// One launch that is verified, not timed.
   void launch_checked(const KernelRig& rig);
@@ -67,6 +69,11 @@ class KernelBench final : public TrialBench {
   bool overlap_ = false;
   GuardedLaunches* in_step_ = nullptr;  ///< null: no other rank launches at the same time
   std::vector<std::weak_ptr<TrialKernel>> loaded_;  ///< with workspaces
+  struct OfClass {
+    std::string first;  ///< trial that was right
+    std::vector<std::uint64_t> digests;
+  };
+  std::map<std::string, OfClass> classes_;  ///< by Implementation::numerics
 };
 
 }  // namespace kiln::runtime

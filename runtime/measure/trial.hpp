@@ -20,6 +20,8 @@ namespace kiln::runtime {
 struct Implementation {
   std::string name;
   bool recordable = true;  ///< calls may be replayed as a graph
+  /// Trials of one class must have the same outputs, bit for bit. Empty: of none.
+  std::string numerics{};
 };
 
 /// What all trials of one problem share.

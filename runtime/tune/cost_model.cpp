@@ -98,7 +98,7 @@ double CostModel::on_gpu(const Launch& g, const codegen::ResourceUsage& known) c
     const double busy = std::min(1.0, together * warps * parallelism / kWarpsInFlight);
     return together * std::max(compute / busy, memory / fed) + kBlockSeconds;
   };
-  const double per_multiprocessor = blocks / std::max(1, limits_.multiprocessors);
+  const double per_multiprocessor = blocks / limits_.usable_multiprocessors();
   const double waves = std::floor(per_multiprocessor / resident);
   const double rest = std::ceil(per_multiprocessor - waves * resident);
   return kLaunchSeconds + waves * wave(resident) + (rest > 0 ? wave(rest) : 0);
@@ -112,7 +112,7 @@ double CostModel::on_host(const Launch& g) const {
   const double memory = bytes / kHostBytesPerSecond * (1 + bytes / kL1Bytes / 2);
   const double block =
       std::max(flops / kHostFlops, memory) + threads * kHostThreadSeconds + kHostBlockSeconds;
-  const double rounds = std::ceil(blocks / std::max(1, limits_.multiprocessors));
+  const double rounds = std::ceil(blocks / limits_.usable_multiprocessors());
   return kLaunchSeconds + rounds * block;
 }
 

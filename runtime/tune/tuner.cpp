@@ -109,6 +109,8 @@ class TuningRun {
     if (options_.progress)
       options_.progress({.evaluated = evaluated_,
                          .kernel = subject_.name(),
+                         .types = subject_.types(),
+                         .problem_fields = subject_.problem_fields(),
                          .problem = problem_,
                          .overdue = late.text,
                          .overdue_seconds = late.seconds});
@@ -454,8 +456,15 @@ class TuningRun {
     if (!options_.progress) return;
     const auto best = lane_ ? lane_->leader() : std::nullopt;
     const double seconds = best ? score(*best) : 0;
-    options_.progress({phase, done, total, evaluated_, seconds < kInfinity ? seconds : 0,
-                       subject_.name(), problem_});
+    options_.progress({.phase = phase,
+                       .done = done,
+                       .total = total,
+                       .evaluated = evaluated_,
+                       .best_seconds = seconds < kInfinity ? seconds : 0,
+                       .kernel = subject_.name(),
+                       .types = subject_.types(),
+                       .problem_fields = subject_.problem_fields(),
+                       .problem = problem_});
   }
 
   const Clock::time_point start_ = Clock::now();

@@ -185,6 +185,7 @@ WorkerGreeting WorkerGreeting::heard(std::span<const std::byte> bytes,
 void put_trial(FieldWriter& fields, const Trial& trial) {
   if (const auto* called = std::get_if<Implementation>(&trial.code)) {
     fields.integer(1).text(called->name).integer(called->recordable ? 1 : 0);
+    fields.text(called->numerics);
   } else {
     const auto& binary = *std::get<std::shared_ptr<const codegen::Binary>>(trial.code);
     fields.integer(0).bytes(codegen::serialize(binary));
@@ -203,6 +204,7 @@ Implementation get_implementation(FieldReader& fields) {
   Implementation called;
   called.name = fields.text();
   called.recordable = fields.integer() != 0;
+  called.numerics = fields.text();
   return called;
 }
 

@@ -130,7 +130,7 @@ double sort_cost(const SortByExpert& c, const SortByExpertProblem& p, const Devi
   const double choices = walks * p.choices() * (50 + 4.0 / c.items);
   const double counters = 3.0 * warps * p.groups + (c.split() ? blocks * blocks * p.groups : 0);
   const double turns = 2000.0 * walks * warps;
-  return (choices + counters + turns) / std::min<double>(blocks, std::max(1, d.multiprocessors));
+  return (choices + counters + turns) / std::min<double>(blocks, d.usable_multiprocessors());
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 // of an operand that is aligned to that many bytes, with rows and leading dimensions of multiples
 // of that; else element by element, but for shift. On sm_90, where leading dimensions and strides
 // are multiples of 8, a config with tensor maps may be chosen, and a launch with a pointer that is
-// not aligned to 16 bytes is then a UserError.
+// not aligned to 16 bytes is then a UserError. k is kMostDepth (2^31 - 2^16) at most.
 //
 // A block computes block_m x block_n of C. It walks k in slices of block_k, each copied into one of
 // `stages` buffers in shared memory, and multiplies them with one of these bodies:

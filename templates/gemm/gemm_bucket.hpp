@@ -9,9 +9,16 @@
 
 namespace kiln::templates {
 
+inline void check_depth(int k) {
+  if (k > kMostDepth)
+    throw UserError("gemm: k is " + std::to_string(k) +
+                    ", and a product adds at most 2^31 - 2^16 numbers");
+}
+
 inline void check_sizes(const GemmShape<true>& p) {
   if (p.m < 0 || p.n < 0 || p.k < 0 || p.batch < 0)
     throw UserError("gemm: m, n, k or the number of batches is negative");
+  check_depth(p.k);
 }
 
 /// Blocks of k that have a scale are whole.

@@ -152,7 +152,8 @@ class TmaConfigs {
             GemmCluster::split_3, GemmCluster::split_4}) {
         c.cluster = cluster;
         const int split = c.split_k();
-        if (split > 1 && (tiles * split > 2 * d_.multiprocessors || p_.k < 8 * box_k_ * split))
+        if (split > 1 &&
+            (tiles * split > 2 * d_.usable_multiprocessors() || p_.k < 8 * box_k_ * split))
           continue;
         if (split == 1 && cluster != GemmCluster::none && swap) continue;
         at_each_residence(c, tiles);
@@ -166,7 +167,7 @@ class TmaConfigs {
   void in_parts(Gemm c, double tiles) {
     for (const int parts : {2, 4, 6, 8, 12, 16})
       for (const bool later : {false, true}) {
-        if (tiles * parts > 2 * d_.multiprocessors || p_.k < 8 * box_k_ * parts) continue;
+        if (tiles * parts > 2 * d_.usable_multiprocessors() || p_.k < 8 * box_k_ * parts) continue;
         c.parts = parts;
         c.later = later;
         at_each_residence(c, tiles);
@@ -186,7 +187,7 @@ class TmaConfigs {
     // of columns (along_n), gained 1.5 % at most and .6 % on average over five such shapes on an
     // H200, each with all tiles of 128 x 160 and more: too little for 2.7 times the configs.
     for (const int group : {4, 8, 16}) {
-      if (tiles <= 2 * d_.multiprocessors && group != Gemm::kGroup) continue;
+      if (tiles <= 2 * d_.usable_multiprocessors() && group != Gemm::kGroup) continue;
       c.group_m = group;
       out_.push_back(c);
     }

@@ -37,8 +37,8 @@ double on_host(const Gemm& c, const GemmProblem& p, double element_bytes, const 
   const double product = ((0.5 + loads) / lanes + loads * widening) / 6;
   const double copy = p.k % c.vector == 0 ? 2.4 / lanes : 2;
   const double block = w.products * product + w.copied * copy + w.slices * c.threads() * 10;
-  return std::ceil(1.0 * c.grid(p, d.multiprocessors) / std::max(1, d.multiprocessors)) * block *
-         1e-9;
+  return std::ceil(1.0 * c.grid(p, d.usable_multiprocessors()) / d.usable_multiprocessors()) *
+         block * 1e-9;
 }
 
 /// Clocks of a multiprocessor: a block keeps its tensor cores (or FMA units), its shared memory and
@@ -85,7 +85,7 @@ double on_gpu(const Gemm& c, const GemmProblem& p, double element_bytes, int reg
                                                    GemmTranspose::nt, GemmOperands::two_bytes)});
   if (o.blocks == 0) return std::numeric_limits<double>::infinity();
   const double per_multiprocessor =
-      1.0 * c.grid(p, d.multiprocessors) / std::max(1, d.multiprocessors);
+      1.0 * c.grid(p, d.usable_multiprocessors()) / d.usable_multiprocessors();
   const double waves = std::floor(per_multiprocessor / o.blocks);
   const double rest = std::ceil(per_multiprocessor - waves * o.blocks);
   const auto wave = [&](double together) { return std::max(together * busy, alone); };

@@ -18,10 +18,10 @@
 //   auto batched = runtime.tuned(gemm_strided_kernel<float>());
 //   batched(stream, c, a, b, m, n, k, ldc, lda, ldb, batch, stride_c, stride_a, stride_b);
 //
-// Negative sizes, a leading dimension that is less than a row, and batches of C that overlap are a
-// UserError. So is a C that overlaps A, B or an array of the epilogue, except a residual that is C
-// itself; launches through `at` and by name do not check this. An empty C is left alone; with k = 0
-// all sums are 0. A residual is as aligned as C must be (gemm.hpp).
+// Negative sizes, a k above kMostDepth, a leading dimension that is less than a row, and batches of
+// C that overlap are a UserError. So is a C that overlaps A, B or an array of the epilogue, except
+// a residual that is C itself; launches through `at` and by name do not check this. An empty C is
+// left alone; with k = 0 all sums are 0. A residual is as aligned as C must be (gemm.hpp).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,7 @@
 // GEMMs of experts over ranks that are threads: on the host target as programs launch them, and the
 // bodies for Hopper, emulated.
+#include <cstring>
+
 #include "experts_test.hpp"
 #include "kiln/occupancy.hpp"
 #include "peer_gemm_host_test.hpp"
@@ -127,6 +129,58 @@ TEST_CASE("each rank computes what is right for GEMMs of experts alone", "[host]
                               findings);
               check_reference(runtime, memory, ranks, experts_combine_kernel<float>(memory), p,
                               findings);
+            },
+            kExpertFlags) == "");
+  CHECK(findings.wrong() == "");
+}
+
+TEST_CASE("tunings of GEMMs of experts draw rows that are nobody's", "[host][symmetric]") {
+  const ExpertsProblem p{.m = 44, .n = 8, .k = 8, .groups = 4, .top = 2, .ranks = 1};
+  Findings findings;
+  CHECK(on_peers(
+            hosts(1), expert_bytes<float>(p),
+            [&](const Runtime&, SymmetricMemory& memory, auto) {
+              const auto drawn = [&](const auto& kernel, std::size_t draw, std::size_t argument) {
+                Workload w(1, draw);
+                kernel.workload(p, w);
+                const auto& bytes = w.arguments()[argument].bytes;
+                std::vector<int> values(bytes.size() / sizeof(int));
+                std::memcpy(values.data(), bytes.data(), bytes.size());
+                return values;
+              };
+              const auto gather = experts_gather_kernel<float>(memory);
+              const auto combine = experts_combine_kernel<float>(memory);
+              for (std::size_t draw = 0; draw < 3; ++draw) {
+                const auto c = drawn(gather, draw, 0), tokens = drawn(gather, draw, 4),
+                           ends = drawn(gather, draw, 5), places = drawn(combine, draw, 4);
+                const int used = ends.back(), dropped = p.rows() - used;
+                findings.check(dropped == (draw == 2 ? 2 * (44 / 8) : 0));
+                findings.check(drawn(combine, draw, 3) == ends);
+                findings.check(std::ranges::count(tokens, -1) == dropped);
+                findings.check(std::ranges::count(places, -1) == dropped);
+                findings.check(c.size() == std::size_t(used * p.n));
+                for (std::size_t i = 0; i < places.size(); ++i)
+                  findings.check(places[i] < 0 || tokens[std::size_t(places[i])] == int(i) / p.top);
+              }
+            },
+            kExpertFlags) == "");
+  CHECK(findings.wrong() == "");
+}
+
+TEST_CASE("in the reference of GEMMs of experts rows that are nobody's are zeros",
+          "[host][symmetric]") {
+  const ExpertsProblem p{.m = 3, .n = 2, .k = 64, .groups = 1, .top = 1, .ranks = 1};
+  Findings findings;
+  CHECK(on_peers(
+            hosts(1), expert_bytes<float>(p),
+            [&](const Runtime&, SymmetricMemory& memory, auto) {
+              const auto kernel = experts_gather_kernel<float>(memory);
+              const std::vector<int> tokens{-1, 2, -3}, ends{3};
+              std::vector<float> c(6, 7), b(128, 1);
+              kernel.reference(c.data(), nullptr, b.data(), nullptr, tokens.data(), ends.data(),
+                               nullptr, p.m, p.n, p.k, p.groups, p.top, p.ranks);
+              findings.check(c[0] == 0 && c[1] == 0 && c[4] == 0 && c[5] == 0);
+              findings.check(c[2] != 0 && c[2] == c[3]);
             },
             kExpertFlags) == "");
   CHECK(findings.wrong() == "");

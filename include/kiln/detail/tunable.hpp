@@ -16,7 +16,7 @@ namespace kiln::detail {
 
 struct FunctionDescription;
 
-/// `n=1024,m=16`; for messages and tables.
+/// `n=1024,m=16`; for messages and tables. A field without a value has `?`.
 std::string problem_text(const std::vector<std::string>& fields,
                          std::span<const std::int64_t> problem);
 /// @throws UserError beginning with `subject` when the name is no identifier, or when a problem

@@ -1,8 +1,9 @@
 #include "runtime/search/strategies/options.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
-#include <cstdlib>
+#include <system_error>
 
 #include "kiln/detail/format.hpp"
 #include "kiln/error.hpp"
@@ -19,10 +20,12 @@ StrategyOptions::StrategyOptions(const std::string& text)
     const std::size_t end = std::min(text.find(',', start), text.size());
     const std::string item = text.substr(start, end - start);
     const std::size_t equals = item.find('=');
-    const char* number = equals == std::string::npos ? "" : item.c_str() + equals + 1;
-    char* rest = nullptr;
-    const double value = std::strtod(number, &rest);
-    if (equals == 0 || rest == number || *rest != '\0' || !std::isfinite(value))
+    const std::size_t number = equals == std::string::npos ? item.size() : equals + 1;
+    const char* const last = item.data() + item.size();
+    double value = 0;
+    // As it is written, whatever the program's locale.
+    const auto [rest, error] = std::from_chars(item.data() + number, last, value);
+    if (equals == 0 || error != std::errc{} || rest != last || !std::isfinite(value))
       throw UserError(format("strategy '{}': '{}' is not KEY=NUMBER", text, item));
     std::string key = item.substr(0, equals);
     for (const auto& [other, unused] : given_)

@@ -73,7 +73,6 @@ auto gather_reference() {
 template <class T>
 std::size_t expert_gather_bytes(int m, int k, int top, int ranks) {
   check_experts({m, 0, k, 0, top, ranks});
-  check_experts({row_bucket(m), 0, k, 0, top, ranks});
   return std::max<std::size_t>(
       1, sizeof(T) * static_cast<std::size_t>(row_bucket(m)) * static_cast<std::size_t>(top) *
              static_cast<std::size_t>(ranks) * static_cast<std::size_t>(k));
@@ -116,10 +115,7 @@ ExpertsGatherKernel<T> experts_gather_kernel(const SymmetricMemory& memory) {
     const auto n = static_cast<std::size_t>(p.n), k = static_cast<std::size_t>(p.k);
     const std::vector<T> own = tokens_of_rank<T>(memory.rank(), p);
     const DrawnExperts drawn = drawn_experts(p, w.draw());
-    if (p.groups > 0)
-      w.output<T>(static_cast<std::size_t>(p.rows()) * n);
-    else
-      w.in_out<T>(static_cast<std::size_t>(p.rows()) * n);
+    w.output<T>(drawn.used * n);  // what lies behind is not written
     w.input(std::span<const T>(own));
     w.template input<T>(static_cast<std::size_t>(p.groups) * n * k).address(memory.data());
     w.input(std::span<const int>(drawn.tokens)).input(std::span<const int>(drawn.ends));
@@ -134,7 +130,7 @@ ExpertsGatherKernel<T> experts_gather_kernel(const SymmetricMemory& memory) {
     for (int r = 0; r < ranks; ++r) {
       const std::vector<T> its = tokens_of_rank<T>(r, p);
       for (int i = 0; i < p.rows(); ++i)
-        if (tokens[i] / m == r)
+        if (tokens[i] >= 0 && tokens[i] / m == r)
           std::copy_n(its.begin() + std::ptrdiff_t{tokens[i] - r * m} * k, k,
                       rows.begin() + std::ptrdiff_t{i} * k);
     }

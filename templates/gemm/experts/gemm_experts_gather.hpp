@@ -23,7 +23,8 @@
 //   up(stream, c, a, b, tokens, ends, problem);
 //
 // Rows, memory, launches: gemm_experts.hpp. Errors as in gemm_peers.hpp. Tunings draw experts that
-// get as many rows each, that get very different ones, and of which every second one gets none.
+// get as many rows each, that get very different ones, and of which every second one gets none and
+// an eighth of the choices is dropped.
 #pragma once
 
 #include "gemm_experts.hpp"

@@ -19,10 +19,11 @@
 
 namespace kiln::templates {
 
+/// Of the problem as it is tuned, too.
 inline void check_experts(const ExpertsProblem& p) {
   check_peers({p.m, p.n, p.k, p.ranks});
   if (p.groups < 0 || p.top < 0) throw UserError("a GEMM of experts: groups or top is negative");
-  if (1.0 * p.m * p.top * p.ranks > 2147483647.0)
+  if (1.0 * row_bucket(p.m) * p.top * p.ranks > 2147483647.0)
     throw UserError("a GEMM of experts: there are more than 2^31 - 1 rows");
 }
 
@@ -117,15 +118,20 @@ std::vector<TypedMapRule<PeerGemm, ExpertsProblem>> experts_maps(std::size_t row
   }
 }
 
-/// Which expert gets which token.
+/// Which expert gets which token. Of the last draw an eighth of each expert's choices is dropped,
+/// as by experts with a capacity: rows from `used` on are nobody's.
 struct DrawnExperts {
   std::vector<int> ends, tokens, places;
+  std::size_t used = 0;
 };
 inline DrawnExperts drawn_experts(const ExpertsProblem& p, std::size_t draw) {
   const auto rows = static_cast<std::size_t>(p.rows());
-  DrawnExperts drawn{drawn_rows(expert_rows(p), draw), std::vector<int>(rows),
-                     std::vector<int>(rows)};
-  for (std::size_t g = 1; g < drawn.ends.size(); ++g) drawn.ends[g] += drawn.ends[g - 1];
+  DrawnExperts drawn{drawn_rows(expert_rows(p), draw), std::vector<int>(rows, -1),
+                     std::vector<int>(rows, -1)};
+  for (int& end : drawn.ends) {
+    drawn.used += static_cast<std::size_t>(draw + 1 < kGroupDraws.size() ? end : end - end / 8);
+    end = static_cast<int>(drawn.used);
+  }
   std::vector<int> choices(rows);  // token * top + expert's number, of each row
   for (std::size_t i = 0; i < rows; ++i) choices[i] = static_cast<int>(i);
   std::mt19937 random(static_cast<unsigned>(draw) + 1);
@@ -135,7 +141,7 @@ inline DrawnExperts drawn_experts(const ExpertsProblem& p, std::size_t draw) {
     std::sort(begin, choices.begin() + end);
     begin = choices.begin() + end;
   }
-  for (std::size_t i = 0; i < rows; ++i) {
+  for (std::size_t i = 0; i < drawn.used; ++i) {
     drawn.tokens[i] = choices[i] / p.top;
     drawn.places[static_cast<std::size_t>(choices[i])] = static_cast<int>(i);
   }
@@ -161,7 +167,7 @@ Type experts_base(const SymmetricMemory& memory,
           {{"m", 40}, {"n", 72}, {"k", 136}, {"groups", 3}, {"top", 2}, {"ranks", memory.size()}},
       .kernel = std::make_shared<const KernelDefinition>(reference.definition())};
   kernel.tolerance = kGemmTolerance<T>;
-  kernel.data_version = "elements of ranks, 1";
+  kernel.data_version = "elements of ranks, some choices dropped, 2";
   kernel.flops = [](const ExpertsProblem& p) { return 2.0 * p.rows() * p.n * p.k; };
   kernel.bytes = [](const ExpertsProblem& p) {
     return expectation(expert_rows(p), [&](const auto& rows) {

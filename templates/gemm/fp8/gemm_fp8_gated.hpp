@@ -40,8 +40,8 @@
 //   auto blocks = runtime.tuned(kiln::templates::gemm_fp8_block_gated_kernel<Silu>());
 //   blocks(stream, out, a, w, m, n, k, scales_a, scales_w);
 //
-// Negative sizes, an n above 2^29, and an `out` that overlaps A, W or scales are a UserError. An
-// empty `out` is left alone.
+// Negative sizes, an n above 2^29, a k above kMostDepth, and an `out` that overlaps A, W or scales
+// are a UserError. An empty `out` is left alone.
 #pragma once
 
 #include <array>

@@ -41,8 +41,9 @@
 //       kiln::templates::gemm_fp8_gated_fp8_tensor_kernel<Silu, RowScales>());
 //   rows(stream, q, a, w, m, n, k, scales_a, scales_w, scale);
 //
-// Negative sizes, an n above 2^29, another k than a multiple of 128 with scales of blocks, and a q
-// or written scales that overlap an array that is read, or each other, are a UserError.
+// Negative sizes, an n above 2^29, a k above kMostDepth, another k than a multiple of 128 with
+// scales of blocks, and a q or written scales that overlap an array that is read, or each other,
+// are a UserError.
 #pragma once
 
 #include <filesystem>

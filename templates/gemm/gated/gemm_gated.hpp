@@ -31,8 +31,8 @@
 //   auto gated = runtime.tuned(kiln::templates::gemm_gated_kernel<kiln::bfloat16, Silu>());
 //   gated(stream, out, a, w, m, n, k);  // then gemm(stream, y, out, down, m, hidden, n)
 //
-// Negative sizes, an n above 2^29, and an `out` that overlaps A or W are a UserError. An empty
-// `out` is left alone.
+// Negative sizes, an n above 2^29, a k above kMostDepth, and an `out` that overlaps A or W are a
+// UserError. An empty `out` is left alone.
 #pragma once
 
 #include "../gemm.hpp"

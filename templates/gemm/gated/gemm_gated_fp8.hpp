@@ -32,8 +32,9 @@
 //   gated(stream, q, a, w, m, n, k, scales);
 //   down(stream, y, q, weights, m, hidden, n, scales, scales_of_weights);
 //
-// Negative sizes, an n above 2^29, and a q or scales that overlap an array that is read, or each
-// other, are a UserError. Without elements nothing is written, no scales either.
+// Negative sizes, an n above 2^29, a k above kMostDepth, and a q or scales that overlap an array
+// that is read, or each other, are a UserError. Without elements nothing is written, no scales
+// either.
 #pragma once
 
 #include "gemm_gated.hpp"

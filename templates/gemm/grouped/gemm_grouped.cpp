@@ -115,6 +115,7 @@ void check_groups(const Problem& p) {
     if (p.row_alignment < 1)
       throw UserError("gemm: row_alignment is " + std::to_string(p.row_alignment) +
                       ", and must be at least 1");
+  check_depth(p.k);
   check_blocks<T>({p.m, p.n, p.k});
 }
 

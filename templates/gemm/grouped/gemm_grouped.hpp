@@ -51,9 +51,9 @@
 //   auto masked = runtime.tuned(kiln::templates::gemm_masked_kernel<kiln::bfloat16>());
 //   masked(stream, c, a, b, counts, m, n, k, groups, expected);
 //
-// Negative sizes, a row_alignment that is less than 1, and a C that overlaps A or B, are a
-// UserError. Tunings draw sizes of groups that are equal, that differ by much, and of which every
-// second one is 0; groups of gemm_padded have padding of various lengths.
+// Negative sizes, a k above kMostDepth, a row_alignment that is less than 1, and a C that overlaps
+// A or B, are a UserError. Tunings draw sizes of groups that are equal, that differ by much, and of
+// which every second one is 0; groups of gemm_padded have padding of various lengths.
 #pragma once
 
 #include "../gemm.hpp"

@@ -9,7 +9,8 @@
 namespace kiln::templates {
 
 /// Bytes of symmetric memory that operations with up to `m` rows of each rank need. @throws
-/// UserError for negative sizes, and for fewer ranks than 1 or more than 64
+/// UserError for negative sizes, for more than 2^31 - 1 rows, and for fewer ranks than 1 or more
+/// than 64
 template <class T>
 std::size_t all_gather_bytes(int m, int k, int ranks);
 

@@ -11,6 +11,7 @@
 #include <tbb/parallel_for.h>
 
 #include "kiln/error.hpp"
+#include "templates/gemm/gemm_bucket.hpp"
 #include "templates/gemm/gemm_configs.hpp"
 #include "templates/gemm/gemm_cost.hpp"
 #include "templates/gemm/gemm_host.hpp"
@@ -32,11 +33,15 @@ inline double senders_bytes_per_second(const PeerGemm& c) {
 /// measured on H200s.
 inline constexpr double kOverlapping = 1.1;
 
+/// Of the problem as it is tuned, too.
 inline void check_peers(const PeerGemmProblem& p) {
   constexpr int kMostRanks = 64;
   if (p.m < 0 || p.n < 0 || p.k < 0) throw UserError("a GEMM of ranks: m, n or k is negative");
   if (p.ranks < 1 || p.ranks > kMostRanks)
     throw UserError("a GEMM of ranks: there are 1 to " + std::to_string(kMostRanks) + " ranks");
+  check_depth(p.k);
+  if (1.0 * row_bucket(p.m) * p.ranks > 2147483647.0)
+    throw UserError("a GEMM of ranks: there are more than 2^31 - 1 rows");
 }
 
 /// Elements that ranks share of [parts][m][columns], with as many rows as `m` is tuned as, in whole

@@ -21,6 +21,9 @@ constexpr bool b_across(GemmTranspose op) {
   return op == GemmTranspose::nn || op == GemmTranspose::tn;
 }
 
+/// The largest k of a GEMM. Bodies walk k in an int, in steps of less than 2^16.
+inline constexpr int kMostDepth = 0x7fff0000;
+
 /// Arrays without gaps.
 struct GemmProblem {
   int m, n, k;  // elements

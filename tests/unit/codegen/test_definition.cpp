@@ -95,6 +95,8 @@ TEST_CASE("problems by name", "[codegen][definition]") {
   CHECK(names(message({{"n", -1}, {"m", 1}}), "'n' is negative (-1)"));
   CHECK(message({{"n", 0}, {"m", 0}}).empty());
   CHECK(k.describe_problem(Values{1, 2}) == "n=1,m=2");
+  const Values longer{1, 2};
+  CHECK(k.describe_problem(std::span(longer).first(1)) == "n=1,m=?");
   CHECK(k.signature() == "void(float*, float, int)");
 }
 

@@ -86,6 +86,8 @@ TEST_CASE("a table has a line for each problem, whatever became of it", "[tools]
              "        4 ms    2 ms  2.00x      50 % memory       0        0"));
   CHECK(line("scale<float> n=1000", "wrong_result"));
   CHECK(line("scale<float> n=1000", "              failed"));
+  fast.types = {"float", "nt", "kiln::Nothing"};
+  CHECK(summary_row(fast)[0] == "scale<float,nt> n=1000");
   CHECK(summary({summary_row(fast)}).find('%') == std::string::npos);
   const Verification launch{true, 0.5, {}, 2.5e-3};
   CHECK(summary_row(fast, nullptr, &launch)[5] == "0.0025");

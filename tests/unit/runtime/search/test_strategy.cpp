@@ -1,3 +1,4 @@
+#include <clocale>
 #include <set>
 
 #include "kiln/error.hpp"
@@ -131,6 +132,21 @@ TEST_CASE("options in a strategy's name", "[search]") {
     INFO(odd << ": " << refusal(odd));
     CHECK(contains(refusal(odd), "is not KEY=NUMBER"));
   }
+}
+
+TEST_CASE("a strategy's options are read alike in every locale", "[search]") {
+  const std::string before = std::setlocale(LC_NUMERIC, nullptr);
+  const char* found = nullptr;
+  for (const char* name : {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "fr_FR.UTF-8", "fr_FR.utf8"})
+    if (!found) found = std::setlocale(LC_NUMERIC, name);
+  if (!found) KILN_SKIP("no locale that writes a decimal comma is installed");
+  const bool comma = std::localeconv()->decimal_point[0] == ',';
+  const std::string point = refusal("simulated_annealing:hot=0.05"),
+                    with_comma = refusal("simulated_annealing:hot=0,05");
+  std::setlocale(LC_NUMERIC, before.c_str());
+  CHECK(comma);
+  CHECK(point == "");
+  CHECK(contains(with_comma, "is not KEY=NUMBER"));
 }
 
 TEST_CASE("coordinate descent moves along fields, all of them when asked", "[search]") {

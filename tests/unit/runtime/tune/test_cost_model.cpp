@@ -66,6 +66,19 @@ TEST_CASE("what cannot be launched costs infinitely much", "[runtime][cost]") {
   CHECK(seconds(launcher(), hopper(), {1, 1024, 0}, {.registers = 65}) == kInfinity);
 }
 
+TEST_CASE("a device with reserved multiprocessors is as fast as a smaller one", "[runtime][cost]") {
+  const KernelDefinition k = launcher(1e9, 1e9);
+  for (DeviceInfo device : {hopper(), host(8)}) {
+    DeviceInfo smaller = device;
+    const DeviceInfo whole = device;
+    const int half = whole.limits.multiprocessors / 2;
+    device.limits.reserved_multiprocessors = smaller.limits.multiprocessors = half;
+    const Values config{1000, 256, 0};
+    CHECK(seconds(k, device, config) == seconds(k, smaller, config));
+    CHECK(seconds(k, device, config) > seconds(k, whole, config));
+  }
+}
+
 TEST_CASE("a last wave of few blocks costs a wave", "[runtime][cost]") {
   // 1024 threads: two blocks per multiprocessor, 264 per wave.
   const double work = 1e9;

@@ -101,13 +101,14 @@ TEST_CASE("a trial is the same at the other end", "[runtime][worker]") {
 
 TEST_CASE("a trial of an implementation is plain data, too", "[runtime][worker]") {
   Trial sent = some_trial();
-  sent.code = Implementation{"cublaslt", false};
+  sent.code = Implementation{"cublaslt", false, "in order"};
   const Trial got = unpacked(packed(sent));
   const auto& called = std::get<Implementation>(got.code);
   CHECK(called.name == "cublaslt");
   CHECK(got.config == sent.config);
   CHECK(got.text == sent.text);
   CHECK_FALSE(called.recordable);
+  CHECK(called.numerics == "in order");
   CHECK(got.variables[0].bytes == bytes_of({1, 2}));
 }
 
