@@ -111,8 +111,16 @@ const std::filesystem::path& Bundle::path() const { return impl_->path; }
 std::optional<StoredEntry> Bundle::find(EntryKind kind, const Key& key) {
   const auto row = impl_->reader.find(kind, key.digest);
   if (!row) return std::nullopt;
-  auto entry = impl_->entry(*row);
+  auto entry = read(*row);
   if (!entry || !same_fields(kind, entry->key, key)) return std::nullopt;
+  return entry;
+}
+
+std::optional<StoredEntry> Bundle::read(const BundleRow& row) {
+  auto entry = impl_->entry(row);
+  if (!entry)
+    tell_damaged(impl_->path.string() + " has a damaged entry, " + to_hex(row.digest) +
+                 ", which counts as not there; `kiln bundle verify` lists all of them");
   return entry;
 }
 
@@ -120,7 +128,7 @@ std::vector<StoredEntry> Bundle::find_portable(EntryKind kind, const Digest& por
                                                const std::set<std::string>& known) {
   std::vector<StoredEntry> entries;
   for (const BundleRow& row : impl_->reader.find_portable(kind, portable))
-    if (auto entry = impl_->entry(row); entry && !known.contains(entry->key.hex()))
+    if (auto entry = read(row); entry && !known.contains(entry->key.hex()))
       entries.push_back(*std::move(entry));
   return entries;
 }

@@ -20,6 +20,7 @@ namespace kiln::cache {
 
 inline constexpr std::uint32_t kBundleVersion = 1;
 
+struct BundleRow;
 class PublicKey;
 
 /// A mapped bundle. Immutable: hits read no state but the file's. The map lives as long as the
@@ -58,6 +59,7 @@ class Bundle final : public Root {
  private:
   struct Impl;
   explicit Bundle(std::unique_ptr<Impl> impl);
+  std::optional<StoredEntry> read(const BundleRow& row);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -122,11 +122,10 @@ std::optional<Failure> DiskLevel::try_to_write() {
   std::optional<Failure> failure;
   const SharedFd directory = inner_directory(kLocks, true, failure);
   if (!directory) return failure;
-  const std::string name = AtomicFile::temporary_name();
-  const UniqueFd fd(fs_->create(directory->get(), name.c_str()));
-  if (!fd) return call_failure("openat", directory_.string(), errno);
-  fs_->remove(directory->get(), name.c_str());
-  return std::nullopt;
+  constexpr std::size_t kBlock = 4096;  // an empty file needs no room
+  AtomicFile file(*fs_, directory->get(), "probe");
+  if (file.write(std::vector<std::byte>(kBlock))) return std::nullopt;
+  return file.failure();
 }
 
 /// Sets `path` to the shard's directory, even if that does not exist.

@@ -87,7 +87,7 @@ class DiskLevel {
   std::optional<Failure> publish(EntryKind kind, const std::string& hex,
                                  std::span<const std::byte> bytes);
 
-  /// Why nothing can be written. Tries to: makes the directory, and a file that it removes.
+  /// Why nothing can be written. Tries to: makes the directory, and writes a file that it removes.
   std::optional<Failure> try_to_write();
   /// Why the directory may not be used. Nothing when it may, or when it does not exist yet.
   std::optional<Failure> refusal() const;

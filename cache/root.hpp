@@ -1,12 +1,14 @@
 // A read-only store under the writable one: a bundle, or another cache directory.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -34,6 +36,18 @@ class Root {
   virtual void each_key(EntryKind kind, const std::function<bool(const Key&)>& visit) = 0;
   /// Entries of a kind.
   virtual std::uint64_t count(EntryKind kind) = 0;
+
+  /// Hears of the first damaged entry that was asked for. Before the first look-up.
+  void when_damaged(std::function<void(const std::string& what)> tell) { tell_ = std::move(tell); }
+
+ protected:
+  void tell_damaged(const std::string& what) {
+    if (tell_ && !told_.exchange(true)) tell_(what);
+  }
+
+ private:
+  std::function<void(const std::string&)> tell_;
+  std::atomic<bool> told_{false};
 };
 
 /// `path`: a bundle, or a cache directory (then without a public key only). `public_key`: the PEM

@@ -35,6 +35,9 @@ const std::vector<std::unique_ptr<Root>>& Roots::usable() {
     for (const auto& path : named_) {
       auto opened = open_root(path, public_key_);
       if (auto* root = std::get_if<std::unique_ptr<Root>>(&opened)) {
+        (*root)->when_damaged([log = log_](const std::string& what) {
+          if (log) log(LogLevel::warning, "cache: " + what);
+        });
         roots.push_back(std::move(*root));
         continue;
       }

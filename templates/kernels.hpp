@@ -39,7 +39,7 @@ constexpr int count_bucket(int count) {
 /// of two up to 32, from there on four counts between each and the next, in steps of at least 16.
 constexpr int row_bucket(int rows) {
   const int power = count_bucket(rows);
-  if (power <= 32 || power < rows) return power;
+  if (power <= 32 || power > (1 << 30)) return power;  // those beyond have one each
   const int step = power / 8 > 16 ? power / 8 : 16;
   return (rows + step - 1) / step * step;
 }

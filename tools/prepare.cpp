@@ -95,12 +95,11 @@ int run_prepare(const Context& context, const PrepareRequest& request) {
     print_json(nlohmann::json::parse(to_json(report)));
   else
     print(as_text(report));
-  if (report.compiled + report.searched > 0)
-    if (const StoreStatistics kept = runtime.statistics().store; kept.memory_only)
-      throw EnvironmentError("what was made is not kept: " + kept.reason);
-  return interrupt.signal() != 0                          ? kInterrupted
-         : request.require_complete && !report.complete() ? kIncomplete
-                                                          : kDone;
+  if (interrupt.signal() != 0) return kInterrupted;
+  if (const StoreStatistics store = runtime.statistics().store; store.failed_writes > 0)
+    throw EnvironmentError(format("{} of what was made are not kept{}{}", store.failed_writes,
+                                  store.reason.empty() ? "" : ": ", store.reason));
+  return request.require_complete && !report.complete() ? kIncomplete : kDone;
 }
 
 }  // namespace

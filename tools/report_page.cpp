@@ -43,22 +43,29 @@ void say_passed_over(const Report& report) {
         format("warning: and {} more, which the report lists", passed.size() - kMostPassedOver));
 }
 
-/// Whole or not at all, where `file` is a plain file or is made.
+/// A plain file of its own appears whole or not at all; what else is there is written to in place.
 void write(const std::string& file, const std::string& text) {
   namespace fs = std::filesystem;
   std::error_code error;
-  const bool replaces = !fs::exists(file, error) || fs::is_regular_file(file, error);
+  const fs::file_status there = fs::symlink_status(file, error);
+  const fs::path folder = fs::absolute(file, error).parent_path();
+  const bool replaces =
+      ::access(folder.c_str(), W_OK) == 0 &&
+      (!fs::exists(there) || (fs::is_regular_file(there) && fs::hard_link_count(file, error) == 1));
   const std::string part = replaces ? format("{}.part-{}", file, ::getpid()) : file;
   errno = 0;
   std::ofstream out(part, std::ios::binary);
-  out << text << std::flush;
-  int code = out ? 0 : errno;
+  out << text;
   out.close();
-  if (code == 0 && replaces && std::rename(part.c_str(), file.c_str()) != 0) code = errno;
-  if (code == 0 && out) return;
+  int code = out ? 0 : errno != 0 ? errno : EIO;
+  if (code == 0 && replaces) {
+    if (fs::exists(there)) fs::permissions(part, there.permissions(), error);
+    if (std::rename(part.c_str(), file.c_str()) == 0) return;
+    code = errno;
+  }
+  if (code == 0) return;
   if (replaces) fs::remove(part, error);
-  throw EnvironmentError(
-      format("--output: {} cannot be written: {}", file, std::strerror(code != 0 ? code : EIO)));
+  throw EnvironmentError(format("--output: {} cannot be written: {}", file, std::strerror(code)));
 }
 
 int run_report(const Context& context, const ReportRequest& request) {

@@ -221,8 +221,9 @@ void BackgroundTuning::work(const std::shared_ptr<Jobs>& jobs,
     times->wait([&] { return jobs->count > 0 || jobs->pending.any_waiting(); });
     if (times->ended()) return;
     const unsigned long seen = times->changes();
-    if (load_pending(*jobs, *times, definitions)) continue;
-    definitions = {};
+    const bool loaded = load_pending(*jobs, *times, definitions);
+    if (!loaded || !jobs->pending.any_waiting()) definitions = {};
+    if (loaded) continue;
     auto next_try = Clock::time_point::max();  // of a job that is to be tried again
     Job job;
     {

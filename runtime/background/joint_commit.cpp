@@ -86,6 +86,13 @@ bool ends(const std::shared_future<void>& build, Deadline deadline) {
   return status == std::future_status::ready;
 }
 
+bool has_failed(const std::shared_future<void>& build) noexcept try {
+  if (build.valid()) build.get();
+  return false;
+} catch (...) {
+  return true;
+}
+
 KernelChange without_config(KernelChange kernel_change) {
   kernel_change.change.config.clear();
   return kernel_change;
@@ -226,7 +233,13 @@ class Together {
       build(own);  // of what was launched since it began
       needed = own.pending.build;
       if (!ends(needed, built) || std::chrono::steady_clock::now() >= loaded) return;
+      if (work_.loads_behind && has_failed(needed)) {  // the background tries once more
+        own.pending.build = {};
+        return;
+      }
     }
+    // As of now, like what is in use: what the program has chosen since begins both.
+    for (JointConfig& one : own.joint) one.seen = one.handle->problems().agreed(one.problem);
     if (auto all = loader_.load(change, own.handles, false, needed)) {
       own.pending.loaded = *std::move(all);
       own.pending.state = PendingChange::State::loaded;

@@ -30,6 +30,9 @@ std::string Missing::explain() const {
   std::string text = instance + " is in no store and no bundle";
   if (!why.empty()) text += ", and " + why;
   if (!closest) return text + "; there is no other binary of this kernel either";
+  if (differences.empty())
+    return text + "; an entry of that very name, " + closest->hex().substr(0, 16) +
+           ", cannot be used: it is damaged, or of another source or compiler";
   text += "; the nearest binary, " + closest->hex().substr(0, 16) + ", differs in";
   for (const FieldDifference& d : differences)
     text += detail::format("\n  {}: wanted `{}`, found `{}`", d.field, d.wanted, d.found);

@@ -82,8 +82,13 @@ void Bounds::keep_to_module_bytes() {
   // since the first.
   for (int round = 0; round < 2; ++round)
     for (const auto& handle : handles)
-      while (over() && handle->problems().evict(kEvictedAtOnce) != 0)
+      while (over()) {
+        const std::int64_t had = device_->loaded_modules()->bytes;
+        if (handle->problems().evict(kEvictedAtOnce) == 0) break;
         if (unloads(handle->problems())) return;
+        // Others share what these have launched: the handle would have to lose all of them.
+        if (device_->loaded_modules()->bytes == had) break;
+      }
   stuck_at_ = over() ? device_->loaded_modules()->bytes.load() : 0;
 }
 

@@ -51,6 +51,7 @@ std::shared_ptr<const Module> HandleModules::find_or_load(
   if (!binary) return load();
   for (;;) {
     if (auto found = find(binary, problem, plan)) return found;
+    if (serves_one_problem(*binary)) return load();
     bool own = false;
     auto loaded = flights_.run({*binary, needs_of(plan), {}}, [&] {
       own = true;
@@ -60,6 +61,11 @@ std::shared_ptr<const Module> HandleModules::find_or_load(
     // What another thread has loaded may turn out to be its problem's alone.
     if (own || !loaded->has_variables()) return loaded;
   }
+}
+
+bool HandleModules::serves_one_problem(const Digest& binary) const {
+  const std::lock_guard lock(mutex_);
+  return with_variables_.contains(binary);
 }
 
 std::shared_ptr<const Module> HandleModules::add(std::shared_ptr<const Module> loaded,
@@ -88,7 +94,10 @@ std::shared_ptr<const Module> HandleModules::add(std::shared_ptr<const Module> l
   all_.push_back(module);
   if (module->binary_key) {
     Purpose purpose{*module->binary_key, needs_of(plan), {}};
-    if (module->has_variables()) purpose.problem.assign(problem.begin(), problem.end());
+    if (module->has_variables()) {
+      purpose.problem.assign(problem.begin(), problem.end());
+      with_variables_.insert(purpose.binary);
+    }
     found_.insert_or_assign(std::move(purpose), module);
   }
   if (keep_ == Keep::always) kept_.push_back(module);

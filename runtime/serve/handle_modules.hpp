@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -61,11 +62,14 @@ class HandleModules {
     auto operator<=>(const Purpose&) const = default;
   };
 
+  bool serves_one_problem(const Digest& binary) const;
+
   const Keep keep_;
   const std::shared_ptr<Count> unloaded_;
   cache::SingleFlight<Purpose, std::shared_ptr<const Module>> flights_;
   mutable std::mutex mutex_;
   std::map<Purpose, std::weak_ptr<const Module>> found_;
+  std::set<Digest> with_variables_;
   std::vector<std::weak_ptr<const Module>> all_;
   std::vector<std::shared_ptr<const Module>> kept_;
 };

@@ -63,7 +63,8 @@ class KernelLoader final : private PinSource {
   void keep_built(std::span<const std::int64_t> config,
                   std::shared_ptr<const codegen::Binary> binary);
   void forget_built();
-  /// As load(), of a kernel that a tuning has loaded, and whose variables are untouched.
+  /// As load(), with a kernel that a tuning has loaded, and whose variables are untouched, instead
+  /// of loading.
   detail::Launchable adopt(std::span<const std::int64_t> problem,
                            std::span<const std::int64_t> config,
                            std::shared_ptr<const Module> kernel);

@@ -156,7 +156,7 @@ Problems::Sweep::~Sweep() try {
   const ProblemBound& bound = problems_.bound_;
   std::shared_ptr<const void> freed = problems_.table_.reclaim();
   if (freed && bound.dispose) bound.dispose(std::move(freed));
-  freed = {};  // what it unloads is not loaded any more when that is counted
+  freed = {};  // before anybody is told
   if (published_)
     bound.published(published_->problem, published_->config,
                     published_->before ? &*published_->before : nullptr);

@@ -43,7 +43,10 @@ void GuardedLaunches::share_failure(const std::function<void()>& work) {
   try {
     work();
   } catch (...) {
-    if (begun_ == before) run([] { throw; });
+    if (begun_ == before) try {
+        run([] { throw; });
+      } catch (...) {  // this rank's own failure is what its program hears of
+      }
     throw;
   }
 }

@@ -1,6 +1,7 @@
 // Tells a process from its forks.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <new>
 #include <thread>
@@ -17,11 +18,11 @@ namespace kiln::runtime {
 class OwnProcess {
  public:
   bool is_forked() const noexcept { return ::getpid() != id_; }
-  /// From now on that is this process. Not thread-safe.
+  /// From now on that is this process.
   void renew() noexcept { id_ = ::getpid(); }
 
  private:
-  pid_t id_ = ::getpid();
+  std::atomic<pid_t> id_ = ::getpid();
 };
 
 /// Forgets a thread that does not exist in this fork. Its handle is not detached either: the system

@@ -106,14 +106,7 @@ class TuningRun {
                                 late.seconds, late.limit));
       if (const auto winner = candidates_.decide(); winner && context_.save) save_with(*winner);
     }
-    if (options_.progress)
-      options_.progress({.evaluated = evaluated_,
-                         .kernel = subject_.name(),
-                         .types = subject_.types(),
-                         .problem_fields = subject_.problem_fields(),
-                         .problem = problem_,
-                         .overdue = late.text,
-                         .overdue_seconds = late.seconds});
+    tell({.evaluated = evaluated_, .overdue = late.text, .overdue_seconds = late.seconds});
   }
 
   /// The result is what was found so far; a later run continues from there.
@@ -453,18 +446,17 @@ class TuningRun {
   bool shares_cpu() const noexcept { return maker_.bench().shares_cpu(); }
   double score(std::size_t index) const { return candidates_.score(index); }
   void progress(TuneProgress::Phase phase, std::size_t done, std::size_t total) const {
-    if (!options_.progress) return;
     const auto best = lane_ ? lane_->leader() : std::nullopt;
     const double seconds = best ? score(*best) : 0;
-    options_.progress({.phase = phase,
-                       .done = done,
-                       .total = total,
-                       .evaluated = evaluated_,
-                       .best_seconds = seconds < kInfinity ? seconds : 0,
-                       .kernel = subject_.name(),
-                       .types = subject_.types(),
-                       .problem_fields = subject_.problem_fields(),
-                       .problem = problem_});
+    tell({phase, done, total, evaluated_, seconds < kInfinity ? seconds : 0});
+  }
+  void tell(TuneProgress now) const {
+    if (!options_.progress) return;
+    now.kernel = subject_.name();
+    now.types = subject_.types();
+    now.problem_fields = subject_.problem_fields();
+    now.problem = problem_;
+    options_.progress(now);
   }
 
   const Clock::time_point start_ = Clock::now();

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <unistd.h>
+
 namespace kiln::runtime {
 
 TuningTurn::Hold TuningTurn::take(const TimeLimit& deadline, const std::stop_token& stop,
@@ -36,8 +38,12 @@ TuningTurn::Hold TuningTurn::try_take(Kind kind) {
 void TuningTurn::leave_to_parent() {
   if (!process_.is_forked()) return;
   process_.renew();
-  std::erase_if(holders_,
-                [](const Holder& holder) { return holder.thread != std::this_thread::get_id(); });
+  // The thread that forked is the only one that is here as well, and is the fork's first. Ids of
+  // the others may be those of the fork's own threads by now.
+  const bool first = ::gettid() == ::getpid();
+  std::erase_if(holders_, [first](const Holder& holder) {
+    return !first || holder.thread != std::this_thread::get_id();
+  });
   waiting_ = 0;
   set_owner();
 }

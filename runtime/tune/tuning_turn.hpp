@@ -75,6 +75,7 @@ class TuningTurn {
 
   bool mine() const noexcept { return owner_ == std::this_thread::get_id(); }
   bool is_anothers() const noexcept {
+    if (process_.is_forked()) return false;  // nobody has taken it here yet
     const std::thread::id owner = owner_;
     return owner != std::thread::id() && owner != std::this_thread::get_id();
   }
@@ -91,7 +92,7 @@ class TuningTurn {
   };
 
   // With the lock.
-  /// In a fork: what threads hold that are not here.
+  /// In a fork, drops the holds of threads that do not exist here.
   void leave_to_parent();
   bool may_have_it() const;
   std::optional<Clock::time_point> lent_at() const;

@@ -326,7 +326,7 @@ def check_prepare(folder):
     blocked.write_text("no folder")
     write([entry])
     refused(["not kept"], KILN, "prepare", "--manifest", wanted, "--device", "host", "--cache-dir", blocked / "store",
-            "--work", "compile", "--require-complete")
+            "--work", "compile", "--require-complete", code=ENVIRONMENT)
     write([])
     own = answer(OWN, "prepare", "--manifest", wanted, "--device", "host", "--cache-dir", store)
     write([{"kernel": "saxpy", "types": ["float"], "target": arch, "problem": {"n": 4096}}])

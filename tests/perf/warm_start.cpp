@@ -46,7 +46,7 @@ class Device final : public test::FakeDevice {
     }
     ++loads;
     const std::string entry = code.substr(0, code.find('\0'));
-    return std::make_shared<test::FakeKernel>(entry, (*script)[entry], live_kernels);
+    return std::make_shared<test::FakeKernel>(entry, (*script)[entry], live_kernels, modules_apart);
   }
 
   std::chrono::duration<double> seconds_to_load{0};

@@ -7,8 +7,8 @@
 // The ranks' kernels wait for each other: all ranks launch the same operations in the same order. A
 // rank that gives up (SymmetricMemory::within) ends the others' waits; what C holds then has no
 // meaning, and reset() makes the memory usable again. Negative sizes, a k above kMostDepth, memory
-// that is too small, and more than 2^31 - 1 rows of all ranks are a UserError; the rows are counted
-// with m as it is tuned, which is up to a quarter more above 32.
+// that is too small, and more than 2^31 - 1 rows of all ranks are a UserError. For that, m is first
+// rounded up to its bucket (by up to 25 % above 32).
 #pragma once
 
 #include "../gemm.hpp"

@@ -1,5 +1,7 @@
 // Bundles that were cut or changed, and bytes that are none.
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include <fcntl.h>
 
@@ -69,7 +71,12 @@ TEST_CASE("a damaged entry leaves the others, and says which it is", "[cache][bu
   d.whole.back() ^= std::byte{1};
   write_bytes(d.path, d.whole);
   const auto bundle = open_bundle(d.path);
-  CHECK(look_up(*bundle, d.contents).found == d.contents.size() - 1);
+  std::vector<std::string> told;
+  bundle->when_damaged([&](const std::string& what) { told.push_back(what); });
+  for (int again = 0; again < 2; ++again)
+    CHECK(look_up(*bundle, d.contents).found == d.contents.size() - 1);
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].find(d.path.string() + " has a damaged entry, ") == 0);
   const VerifyReport report = bundle->verify();
   CHECK(report.checked == d.contents.size());
   REQUIRE(report.problems.size() == 1);

@@ -144,6 +144,8 @@ TEST_CASE("a store says why nothing is kept, before anything was written",
   CHECK(full.obstacle().empty());
   system->fault = [](Call call, int) { return call == Call::create ? ENOSPC : 0; };
   CHECK_THAT(full.obstacle(), Catch::Contains("No space left"));
+  system->fault = [](Call call, int) { return call == Call::write ? ENOSPC : 0; };
+  CHECK_THAT(full.obstacle(), Catch::Contains("No space left"));
   StoreOptions memory = options_for(fresh);
   memory.disk = false;
   CHECK_FALSE(Store(memory).obstacle().empty());

@@ -71,6 +71,10 @@ TEST_CASE("GEMMs of ranks refuse more rows of all ranks than an int counts", "[t
     CHECK(refused([&] { expert_gather_bytes<bfloat16>(kHalf, columns, 1, 2); }));
     // As many fit, but not as many as they are tuned as.
     CHECK(refused([&] { all_gather_bytes<bfloat16>(kHalf / 4 + 1, columns, 7); }));
+    for (const int rows : {kHalf + 1, 2'000'000'000, 2'147'483'647}) {
+      CHECK(refused([&] { all_gather_bytes<bfloat16>(rows, columns, 2); }));
+      CHECK(refused([&] { expert_combine_bytes<bfloat16>(rows, columns, 2); }));
+    }
     CHECK_FALSE(refused([&] { all_gather_bytes<bfloat16>(kHalf, columns, 1); }));
     CHECK_FALSE(refused([&] { reduce_scatter_bytes<bfloat16>(kHalf / 2, columns, 3); }));
   }

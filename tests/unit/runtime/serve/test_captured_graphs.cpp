@@ -9,12 +9,12 @@
 #include <set>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "kiln/workspace.cuh"
 #include "kiln_test.hpp"
 #include "unit/runtime/serve/captures_fixture.hpp"
+#include "unit/runtime/waiting.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
@@ -276,7 +276,7 @@ TEST_CASE("captured launches with tensor maps and workspaces are exchanged",
   CHECK(r.process.device->live_kernels == 2);
   r.graph.reset();
   r.exec = {};
-  while (r.process.device->live_kernels != 0) std::this_thread::yield();  // another thread unloads
+  CHECK(becomes([&] { return r.process.device->live_kernels == 0; }));  // another thread unloads
   CHECK(r.process.device->live_allocations == 0);
 }
 

@@ -88,6 +88,33 @@ TEST_CASE("threads that bring in many problems at once load one kernel",
   CHECK(process.device->loads == 1);
 }
 
+TEST_CASE("a load that fails is tried again by the next problem", "[runtime][modules]") {
+  const Directory directory;
+  Process process(directory.path());
+  process.options.mode = Mode::untuned;
+  process.of(2).load_error = "no room";
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  CHECK_THROWS_WITH(launch(handle, 1), Catch::Contains("no room"));
+  CHECK_THROWS_WITH(launch(handle, 2), Catch::Contains("no room"));
+  process.of(2).load_error.clear();
+  CHECK(launch_all(handle, 3, 10));
+  CHECK(process.device->loads == 1);
+}
+
+TEST_CASE("a bound on modules takes few problems where unloading needs all that share one",
+          "[runtime][modules][bounds]") {
+  const Directory directory;
+  Process process(directory.path());
+  process.options.mode = Mode::untuned;
+  process.options.max_module_bytes = 1;
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  CHECK(launch_all(handle, 1, 200));
+  CHECK(runtime.metrics().problems_evicted_total <= 64);
+  CHECK(process.device->loads == 1);
+}
+
 TEST_CASE("tunings that find the same config leave one kernel loaded", "[runtime][modules]") {
   const Directory directory;
   Process process(directory.path());
