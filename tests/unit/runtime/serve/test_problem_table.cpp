@@ -156,19 +156,20 @@ TEST_CASE("what is removed or replaced is freed when no section and no owner has
 TEST_CASE("look-ups race with what leaves", "[runtime][problem_table]") {
   // An owner says whether it has ended while a section or an owner still had it.
   struct Owner {
-    Owner(std::int64_t its_config, std::size_t& among) : config(its_config), ended(among) {}
+    Owner(std::int64_t its_config, std::atomic<std::size_t>& among)
+        : config(its_config), ended(among) {}
     ~Owner() {
       config = -1;
       ++ended;
     }
     std::int64_t config;
-    std::size_t& ended;
+    std::atomic<std::size_t>& ended;
   };
   constexpr std::int64_t kProblems = 12;
   ProblemTable table(ProblemTable::Replaced::leaves);
   std::atomic<int> wrong{0}, found{0};
   std::atomic<bool> over{false};
-  std::size_t ended = 0;  // on this thread
+  std::atomic<std::size_t> ended = 0;  // on any thread
   {
     std::vector<std::jthread> readers;
     for (int t = 0; t < 4; ++t)
