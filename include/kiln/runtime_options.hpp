@@ -86,8 +86,8 @@ struct RuntimeOptions {
   /// launches. 0: no bound. Empty: 65,536.
   std::optional<std::size_t> max_problems{};
   /// The most bytes of binaries that are loaded on the device at a time. If there are more when one
-  /// is put in use, by whatever call, problems of all handles leave as above, with their kernels;
-  /// candidates of tunings count, too, but do not leave. 0: no bound. Empty: 4 GiB on the host
+  /// is put in use, by whatever call, problems of all handles leave as above, and their kernels are
+  /// unloaded; candidates of tunings count, too, but stay. 0: no bound. Empty: 4 GiB on the host
   /// device; none on devices that capture graphs.
   std::optional<std::uint64_t> max_module_bytes{};
   /// Where candidates run while they are tuned. Empty: `$KILN_ISOLATION`; if that is not set,

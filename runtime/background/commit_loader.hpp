@@ -74,8 +74,8 @@ class CommitLoader {
   bool is_at_hand(const CommitReport::Change& change,
                   std::span<const std::shared_ptr<ServedHandle>> handles) const;
   /// Loads the config on every handle that has launched the problem; with `provisional`, only where
-  /// a provisional launchable is in use. Returns nothing if any handle cannot load it, or if `build`
-  /// has failed.
+  /// a provisional launchable is in use. Returns nothing if any handle cannot load it, or if
+  /// `build` has failed.
   std::optional<std::vector<Proposal>> load(const CommitReport::Change& change,
                                             std::span<const std::shared_ptr<ServedHandle>> handles,
                                             bool provisional,

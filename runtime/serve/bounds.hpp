@@ -23,9 +23,9 @@ class Bounds {
   /// `serving` must outlive it.
   Bounds(const RuntimeOptions& options, std::shared_ptr<Device> device, const Serving& serving);
 
-  /// Whether handles keep what they have loaded: where graphs are captured, and the program has set
-  /// no bound and so does not say that it tells its graphs what to keep.
-  HandleModules::Keep keeps_modules() const noexcept { return keep_; }
+  /// How long handles keep what they have loaded: always, where graphs are captured and the program
+  /// has set no bound, and so does not say that it tells its graphs what to keep.
+  HandleModules::Keep keep_modules() const noexcept { return keep_; }
   /// The bound on each handle, as RuntimeOptions::max_problems; 0: none.
   std::size_t max_problems() const noexcept { return max_problems_; }
   /// The bound on all modules, as RuntimeOptions::max_module_bytes; 0: none.

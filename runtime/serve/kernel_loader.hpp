@@ -39,7 +39,7 @@ class KernelLoader final : private PinSource {
                     [this](const WorkspaceSize& size) {
                       engine_->note_allocation("kernel " + definition_.name, size);
                     }),
-        modules_(engine_->bounds().keeps_modules(),
+        modules_(engine_->bounds().keep_modules(),
                  engine_->workshop().telemetry().counters.modules_unloaded) {
     engine_->captures().add(*this);
   }

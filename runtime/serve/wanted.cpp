@@ -29,9 +29,9 @@ Wanted::Wanted(std::string arch, std::filesystem::path file, LogSink log)
     : arch_(std::move(arch)), file_(std::move(file)), log_(std::move(log)) {}
 
 Wanted::~Wanted() {
-  if (file_.empty() || noted_.empty()) return;
+  if (file_.empty() || in_order_.empty()) return;
   try {
-    add_to_manifest(file_, {std::move(noted_)});
+    add_to_manifest(file_, {noted()});
   } catch (const std::exception& error) {
     try {
       log(LogLevel::warning,
@@ -61,15 +61,19 @@ WantedInstance Wanted::instance(const detail::ChoiceDescription& choice,
 
 bool Wanted::note(WantedInstance wanted, std::uint64_t launches) {
   const std::lock_guard lock(mutex_);
-  if (const auto known = places_.find(wanted); known != places_.end()) {
-    noted_[known->second].launches += launches;
+  if (const auto known = launches_.find(wanted); known != launches_.end()) {
+    known->second += launches;
     return true;
   }
-  if (noted_.size() >= (wanted.config.empty() ? kMostUnprepared : kMostNoted)) return false;
-  wanted.launches = launches;
-  noted_.push_back(wanted);
-  places_.emplace(std::move(wanted), noted_.size() - 1);
+  if (launches_.size() >= (wanted.config.empty() ? kMostUnprepared : kMostNoted)) return false;
+  in_order_.push_back(launches_.emplace(std::move(wanted), launches).first);
   return true;
+}
+
+std::vector<WantedInstance> Wanted::noted() const {
+  std::vector<WantedInstance> noted;
+  for (const auto& one : in_order_) noted.emplace_back(one->first).launches = one->second;
+  return noted;
 }
 
 void Wanted::warn_of(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
@@ -86,7 +90,7 @@ Manifest Wanted::all(const Serving& serving) const {
   Manifest manifest;
   {
     const std::lock_guard lock(mutex_);
-    manifest.wanted = noted_;
+    manifest.wanted = noted();
   }
   // A problem of which a binary is missing is listed with that binary already.
   const auto problem_of = [](const WantedInstance& w) {

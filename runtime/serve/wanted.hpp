@@ -53,12 +53,16 @@ class Wanted {
     if (log_) log_(level, text);
   }
 
+  using Launches = std::map<WantedInstance, std::uint64_t, InstanceOrder>;
+  /// In the order of their first notes. The mutex is held.
+  std::vector<WantedInstance> noted() const;
+
   const std::string arch_;
   const std::filesystem::path file_;
   const LogSink log_;
   mutable std::mutex mutex_;
-  std::vector<WantedInstance> noted_;  ///< in the order of their first notes
-  std::map<WantedInstance, std::size_t, InstanceOrder> places_;
+  Launches launches_;  ///< of what was noted
+  std::vector<Launches::const_iterator> in_order_;
   std::set<Digest> warned_of_;  ///< instances, by Key::portable
 };
 

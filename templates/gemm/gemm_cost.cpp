@@ -43,8 +43,8 @@ double on_host(const Gemm& c, const GemmProblem& p, double element_bytes, const 
 
 /// Clocks of a multiprocessor: a block keeps its tensor cores (or FMA units), its shared memory and
 /// its port to the L2 cache busy; blocks that share it overlap, up to the busiest of the three, and
-/// alone a block waits for memory at every slice that its stages do not cover. With `unaligned_rows` all
-/// bodies but shift wait at every element that a thread copies.
+/// alone a block waits for memory at every slice that its stages do not cover. With
+/// `unaligned_rows` all bodies but shift wait at every element that a thread copies.
 double on_gpu(const Gemm& c, const GemmProblem& p, double element_bytes, int registers,
               const DeviceLimits& d, bool unaligned_rows) {
   const bool mma = c.by_warp(), wgmma = c.body == GemmBody::wgmma;

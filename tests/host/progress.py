@@ -37,7 +37,7 @@ def on_a_terminal(*arguments):
         try:
             while piece := os.read(screen, 65536):
                 shown.append(piece)
-        except OSError:  # all who had the terminal have closed it
+        except OSError:  # no process has the terminal open any more
             pass
 
     reader = threading.Thread(target=read)

@@ -61,8 +61,7 @@ inline constexpr RuntimeMetric kRuntimeMetrics[] = {
      "binaries and records in the writable store", &RuntimeMetrics::store_files},
     {"kiln_store_failed_writes_total", RuntimeMetric::Type::counter, "", "",
      "binaries and records that could not be written to the store: the folder is refused, "
-     "read-only "
-     "or full",
+     "read-only or full",
      &RuntimeMetrics::store_failed_writes_total},
     {"kiln_modules_loaded", RuntimeMetric::Type::gauge, "", "",
      "kernels that are loaded on the device now, by handles and tunings",

@@ -21,6 +21,27 @@
 using namespace kiln;
 using namespace kiln::test;
 
+namespace {
+
+/// The first rank has found a config; the second one is in its first launch of that problem, from
+/// `inside` until `committed`.
+void commit_beside_launch(const Runtime& runtime, const DynamicTuned& handle, int rank,
+                          const std::atomic<bool>& inside, std::atomic<bool>& committed,
+                          Findings& findings) {
+  std::optional<std::jthread> launches;
+  if (rank == 0) {
+    run_once(handle, 60);
+    tune_in_window(runtime);
+  } else {
+    launches.emplace([&] { run_once(handle, 60); });
+    findings.check(becomes([&] { return inside.load(); }));
+  }
+  findings.check(runtime.commit().changes.size() == 1);
+  if (rank == 1) committed = true;
+}
+
+}  // namespace
+
 TEST_CASE("a compile that is longer than a step makes its own change pending, and no other",
           "[runtime][background][ranks]") {
   Job job = serving_job(2);
@@ -131,17 +152,7 @@ TEST_CASE("a launch that compiles while ranks commit gets what they have agreed 
   const auto configs = job.run<Values>([&](Process& process, int rank) {
     const Runtime runtime = process.runtime();
     const auto handle = runtime.tuned(doubling());
-    std::optional<std::jthread> launches;
-    if (rank == 0) {
-      run_once(handle, 60);
-      tune_in_window(runtime);
-    } else {
-      launches.emplace([&] { run_once(handle, 60); });
-      findings.check(becomes([&] { return compiles.load(); }));
-    }
-    findings.check(runtime.commit().changes.size() == 1);
-    if (rank == 1) committed = true;
-    launches.reset();
+    commit_beside_launch(runtime, handle, rank, compiles, committed, findings);
     findings.check(runtime.settled());
     return handle.config({60});
   });
@@ -165,17 +176,7 @@ TEST_CASE("a launch that has missed what ranks agreed on gets it at the next com
         return rule(config, problem, limits);
       };
     const auto handle = runtime.tuned(kernel);
-    std::optional<std::jthread> launches;
-    if (rank == 0) {
-      run_once(handle, 60);
-      tune_in_window(runtime);
-    } else {
-      launches.emplace([&] { run_once(handle, 60); });
-      findings.check(becomes([&] { return marks.load(); }));
-    }
-    findings.check(runtime.commit().changes.size() == 1);
-    if (rank == 1) committed = true;
-    launches.reset();
+    commit_beside_launch(runtime, handle, rank, marks, committed, findings);
     if (rank == 1) findings.check(handle.config({60}) == Values{2, 0});
     runtime.commit();
     findings.check(runtime.settled());

@@ -24,6 +24,12 @@ inline bool launch(const DynamicTuned& handle, int n) {
   return b.doubled();
 }
 
+inline bool launch_all(const DynamicTuned& handle, int from, int to) {
+  bool right = true;
+  for (int n = from; n < to; ++n) right = launch(handle, n) && right;
+  return right;
+}
+
 inline fs::path entry_of(const Directory& directory, const std::string& text) {
   for (const fs::path& file : directory.entries(".kiln"))
     if (read_text(file).find(text) != std::string::npos) return file;

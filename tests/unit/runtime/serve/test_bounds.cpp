@@ -33,12 +33,6 @@ std::uint64_t problems_of(const Runtime& runtime) {
   return runtime.metrics().problems.at({"doubling"});
 }
 
-bool launch_all(const DynamicTuned& handle, int from, int to) {
-  bool right = true;
-  for (int n = from; n < to; ++n) right = launch(handle, n) && right;
-  return right;
-}
-
 void swap(const Runtime& runtime, int n, int a) {
   const auto served = detail::Access::engine(runtime)->serving().handles().front();
   auto made = served->load_config(Values{n}, Values{a, 0}, nullptr);

@@ -27,12 +27,6 @@ struct Modules : Process {
   }
 };
 
-bool launch_from_to(const DynamicTuned& handle, int from, int to) {
-  bool right = true;
-  for (int n = from; n < to; ++n) right = launch(handle, n) && right;
-  return right;
-}
-
 }  // namespace
 
 TEST_CASE("modules are bounded, whatever loads them", "[runtime][bounds]") {
@@ -82,7 +76,7 @@ TEST_CASE("what was just prepared or tuned stays before what was not launched fo
   Modules process(directory, 40);
   const Runtime runtime = process.runtime();
   const auto handle = runtime.tuned(doubling());
-  CHECK(launch_from_to(handle, 100, 136));
+  CHECK(launch_all(handle, 100, 136));
   // The hand comes to these first.
   for (int n = 1; n <= 8; ++n) {
     if (n % 2)
@@ -92,7 +86,7 @@ TEST_CASE("what was just prepared or tuned stays before what was not launched fo
   }
   CHECK(runtime.metrics().problems_evicted_total > 0);
   const int loads = process.device->loads;
-  CHECK(launch_from_to(handle, 1, 9));
+  CHECK(launch_all(handle, 1, 9));
   CHECK(process.device->loads == loads);
 }
 
@@ -106,13 +100,13 @@ TEST_CASE("while candidates are timed nothing leaves for its bytes", "[runtime][
     const runtime::Bounds::Hold outer(bounds);
     {
       const runtime::Bounds::Hold inner(bounds);
-      CHECK(launch_from_to(handle, 100, 110));
+      CHECK(launch_all(handle, 100, 110));
     }
-    CHECK(launch_from_to(handle, 110, 112));
+    CHECK(launch_all(handle, 110, 112));
     CHECK(runtime.metrics().problems_evicted_total == 0);
   }
   CHECK(runtime.metrics().module_bytes <= 4 * kModuleBytes);
-  CHECK(launch_from_to(handle, 100, 112));
+  CHECK(launch_all(handle, 100, 112));
   CHECK(runtime.metrics().module_bytes <= 4 * kModuleBytes);
 }
 
@@ -128,10 +122,10 @@ TEST_CASE("on a sealed runtime nothing leaves, also where more is loaded than ma
   REQUIRE(runtime.prepare(manifest, {.work = PrepareWork::compile}).ready() == 10);
   runtime.seal(OnUnprepared::error);
   const int loads = process.device->loads;
-  CHECK(launch_from_to(handle, 50, 60));
+  CHECK(launch_all(handle, 50, 60));
   for (int n = 100; n < 110; ++n) CHECK_FALSE(handle.prepare({n}));
-  CHECK(launch_from_to(handle, 50, 60));
-  CHECK(launch_from_to(handle, 100, 110));
+  CHECK(launch_all(handle, 50, 60));
+  CHECK(launch_all(handle, 100, 110));
   CHECK(process.device->loads == loads + 10);
   CHECK(runtime.metrics().problems_evicted_total == 0);
 }

@@ -16,16 +16,14 @@ using namespace kiln::test;
 
 namespace {
 
-bool launch_all(const DynamicTuned& handle, int from, int to) {
-  bool right = true;
-  for (int n = from; n < to; ++n) right = launch(handle, n) && right;
-  return right;
-}
+/// Launches run the default, and nothing is measured.
+struct Untuned : Process {
+  explicit Untuned(const fs::path& directory) : Process(directory) { options.mode = Mode::untuned; }
+};
 
 /// A variable, and launches that say what is in it.
-struct Counting : Process {
-  explicit Counting(const fs::path& directory) : Process(directory) {
-    options.mode = Mode::untuned;
+struct Counting : Untuned {
+  explicit Counting(const fs::path& directory) : Untuned(directory) {
     of(2).variables = {{"count", std::vector<std::byte>(sizeof(int))}};
     of(2).run_with = [this](void** args, auto& variables) {
       compute_doubling(args);
@@ -41,8 +39,7 @@ struct Counting : Process {
 
 TEST_CASE("problems with the same config launch one loaded kernel", "[runtime][modules]") {
   const Directory directory;
-  Process process(directory.path());
-  process.options.mode = Mode::untuned;
+  Untuned process(directory.path());
   const Runtime runtime = process.runtime();
   const auto handle = runtime.tuned(doubling());
   CHECK(launch_all(handle, 1, 100));
@@ -74,8 +71,7 @@ TEST_CASE("problems with the same config launch one loaded kernel", "[runtime][m
 TEST_CASE("threads that bring in many problems at once load one kernel",
           "[runtime][modules][threads]") {
   const Directory directory;
-  Process process(directory.path());
-  process.options.mode = Mode::untuned;
+  Untuned process(directory.path());
   const Runtime runtime = process.runtime();
   const auto handle = runtime.tuned(doubling());
   std::atomic<int> wrong{0};
@@ -90,8 +86,7 @@ TEST_CASE("threads that bring in many problems at once load one kernel",
 
 TEST_CASE("a load that fails is tried again by the next problem", "[runtime][modules]") {
   const Directory directory;
-  Process process(directory.path());
-  process.options.mode = Mode::untuned;
+  Untuned process(directory.path());
   process.of(2).load_error = "no room";
   const Runtime runtime = process.runtime();
   const auto handle = runtime.tuned(doubling());
@@ -105,8 +100,7 @@ TEST_CASE("a load that fails is tried again by the next problem", "[runtime][mod
 TEST_CASE("a bound on modules takes few problems where unloading needs all that share one",
           "[runtime][modules][bounds]") {
   const Directory directory;
-  Process process(directory.path());
-  process.options.mode = Mode::untuned;
+  Untuned process(directory.path());
   process.options.max_module_bytes = 1;
   const Runtime runtime = process.runtime();
   const auto handle = runtime.tuned(doubling());
@@ -128,8 +122,7 @@ TEST_CASE("tunings that find the same config leave one kernel loaded", "[runtime
 
 TEST_CASE("what asks for more of the device is loaded apart", "[runtime][modules]") {
   const Directory directory;
-  Process process(directory.path());
-  process.options.mode = Mode::untuned;
+  Untuned process(directory.path());
   KernelDefinition kernel = doubling();
   kernel.launch = [launch = kernel.launch](std::span<const std::int64_t> c,
                                            std::span<const std::int64_t> p,
