@@ -323,12 +323,12 @@ class Budget {
         result.warnings.push_back(std::move(text));
   }
 
-  /// Where the kernel's cost model is not trusted to choose: the winner of the nearest problem of
+  /// Where the untuned config is not chosen for the problem: the winner of the nearest problem of
   /// the kernel that was measured and whose winner this problem allows.
   const Item* neighbour_of(const Item& item) const {
     const DeviceLimits& limits = engine_.device()->info().limits;
     const KernelDefinition& kernel = item.kernel();
-    if (kernel.untuned_by_cost && kernel.untuned_by_cost(limits)) return nullptr;
+    if (untuned_for_problem(kernel, item.problem, limits)) return nullptr;
     const Item* nearest = nullptr;
     double least = std::numeric_limits<double>::infinity();
     for (const Item& other : items_) {

@@ -74,8 +74,8 @@ BestConfigs Provisions::best_configs(std::span<const std::int64_t> problem,
 void Provisions::guess_by_records(std::span<const std::int64_t> problem, const TuneOptions& tuning,
                                   Builder::Access access, BestConfigs& best) {
   const DeviceInfo& device = engine_.device()->info();
-  const bool trusted = kernel_.untuned_by_cost && kernel_.untuned_by_cost(device.limits);
-  if (best.winner || best.seen || fixed_ || trusted || tuning.ranks || kernel_.deterministic)
+  if (best.winner || best.seen || fixed_ || tuning.ranks || kernel_.deterministic ||
+      untuned_for_problem(kernel_, problem, device.limits))
     return;
   auto nearest = engine_.records().nearest_winner(kernel_, problem);
   if (!nearest || *nearest == best.configs.front()) return;

@@ -72,9 +72,9 @@ class Provisions {
   /// null: they are read. Loads nothing.
   BestConfigs best_configs(std::span<const std::int64_t> problem, const TuneOptions& tuning,
                            const SourceDigests* sources = nullptr);
-  /// Where nothing is known of the problem, and the kernel's cost model is not trusted to choose,
-  /// the winner of the nearest problem takes the place of the untuned config. Reads all records,
-  /// once in a process. Not where ranks or determinism need the same choice everywhere.
+  /// Where nothing is known of the problem, and the untuned config is not chosen for it, the winner
+  /// of the nearest problem takes that config's place. Reads all records, once in a process. Not
+  /// where ranks or determinism need the same choice everywhere.
   void guess_by_records(std::span<const std::int64_t> problem, const TuneOptions& tuning,
                         Builder::Access access, BestConfigs& best);
   /// Loads the first of the configs that can be had, and puts it in use; where a search follows, an

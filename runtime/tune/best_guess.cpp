@@ -55,4 +55,10 @@ Values untuned_config(const detail::Tunable& subject, std::span<const std::int64
   return best.empty() ? fixed : best;
 }
 
+bool untuned_for_problem(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                         const DeviceLimits& limits) {
+  return (kernel.untuned_by_cost && kernel.untuned_by_cost(limits)) ||
+         (kernel.default_for && !kernel.default_for(problem, limits).empty());
+}
+
 }  // namespace kiln::runtime

@@ -21,4 +21,11 @@ Values best_guess(const SearchSpace& space, const CostModel& model, std::uint64_
 Values untuned_config(const detail::Tunable& subject, std::span<const std::int64_t> problem,
                       const DeviceInfo& device);
 
+/// Whether the untuned config is chosen for the problem, by the cost model or by the kernel's author
+/// (KernelDefinition::default_for). If so, other problems' winners are worse guesses: with the
+/// kernels and tunings of tests/recorded they have .86 of the best config's speed, and the untuned
+/// configs .98.
+bool untuned_for_problem(const KernelDefinition& kernel, std::span<const std::int64_t> problem,
+                         const DeviceLimits& limits);
+
 }  // namespace kiln::runtime

@@ -6,7 +6,10 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <limits>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <ranges>
 #include <string>
@@ -15,6 +18,7 @@
 
 #include "kiln_test.hpp"
 #include "runtime/tune/best_guess.hpp"
+#include "runtime/tune/size_distance.hpp"
 #include "templates/kernels.hpp"
 
 using namespace kiln;
@@ -137,4 +141,46 @@ TEST_CASE("what runs untuned on an H200, among all configs", "[templates]") {
     CHECK(speeds.mean() >= least.mean);
     CHECK(speeds.worst >= least.worst);
   }
+}
+
+TEST_CASE("what runs untuned on an H200 is faster than neighbours' winners", "[templates]") {
+  Speeds untuned, neighbours;
+  for (const std::string name :
+       {"gemm", "gemm_fp8", "gemm_gated_silu", "softmax", "rmsnorm", "layernorm",
+        "rmsnorm_residual", "quantize_rows", "cross_entropy"}) {
+    CAPTURE(name);
+    const KernelDefinition kernel = shipped_kernels().make(name, "bf16");
+    std::map<Values, std::map<Values, double>> tunings;  // times by config, by problem
+    for (const std::string folder : {"/h200/", "/h200_rows/"}) {
+      const std::string file = KILN_RECORDED_TUNINGS + folder + name + ".json";
+      if (!std::filesystem::exists(file)) continue;
+      const auto recorded = read(file);
+      for (const auto& tuning : recorded["tunings"])
+        tunings[tuning["problem"].get<Values>()] = times_of(tuning);
+    }
+    Speeds own, others;
+    for (const auto& [problem, times] : tunings) {
+      CHECK(runtime::untuned_for_problem(kernel, problem, h200().limits));
+      own.add(least(times) / times.at(runtime::untuned_config(kernel, problem, h200())));
+      double nearest = std::numeric_limits<double>::infinity(), speed = 0;
+      for (const auto& [other, measured] : tunings) {
+        const auto winner =
+            std::ranges::min_element(measured, {}, [](const auto& timed) { return timed.second; });
+        const auto here = times.find(winner->first);
+        const double far = std::inner_product(other.begin(), other.end(), problem.begin(), 0.0,
+                                              std::plus<>(), runtime::size_distance);
+        if (other == problem || here == times.end() || far >= nearest) continue;
+        nearest = far;
+        speed = least(times) / here->second;
+      }
+      if (speed > 0) others.add(speed);
+    }
+    std::printf("untuned %-18s %.3f of the best, the nearest problem's winner %.3f\n", name.c_str(),
+                own.mean(), others.mean());
+    CHECK(own.mean() > others.mean());
+    untuned.add(own.mean());
+    neighbours.add(others.mean());
+  }
+  std::printf("untuned over %d kernels: %.3f of the best, neighbours' winners %.3f\n",
+              untuned.count, untuned.mean(), neighbours.mean());
 }

@@ -127,6 +127,17 @@ TEST_CASE_METHOD(Neighbours,
     CHECK(runtime.prepare(problems({21}), {.work = PrepareWork::compile}).complete());
     CHECK(handle.config({21}) == Values{1, 0});
   }
+  SECTION("a default that the kernel's author chooses for the problem") {
+    const bool chosen = GENERATE(false, true);  // an empty list: the space's own default
+    kernel.default_for = [=](auto, const DeviceLimits&) {
+      return chosen ? Values{1, 0} : Values{};
+    };
+    Process process(directory.path());
+    const Runtime runtime = process.runtime();
+    const auto handle = runtime.tuned(kernel);
+    CHECK(runtime.prepare(problems({21}), {.work = PrepareWork::compile}).complete());
+    CHECK(handle.config({21}) == (chosen ? Values{1, 0} : Values{8, 0}));
+  }
 }
 
 TEST_CASE_METHOD(Neighbours, "a sealed runtime serves with the nearest problem's winner",

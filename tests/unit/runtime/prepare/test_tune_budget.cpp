@@ -92,9 +92,12 @@ TEST_CASE("what is not reached is launched as its nearest neighbour's winner",
   for (int a = 1; a <= 400; ++a)
     if (a != 2) process.of(a).seconds = 0.5e-3;  // all are better than the default
   const Runtime runtime = process.runtime();
-  const bool modelled = GENERATE(false, true);
+  const std::string chosen_by = GENERATE("nobody", "cost", "author");
+  const bool chosen = chosen_by != "nobody";
   KernelDefinition kernel = doubling(many_values());
-  if (modelled) kernel.untuned_by_cost = [](const DeviceLimits&) { return true; };
+  if (chosen_by == "cost") kernel.untuned_by_cost = [](const DeviceLimits&) { return true; };
+  if (chosen_by == "author")
+    kernel.default_for = [](auto, const DeviceLimits&) { return Values{2, 0}; };
   const auto even = runtime.tuned(kernel), odd = runtime.tuned(kernel);
   const auto handle_of = [&](std::int64_t n) { return n % 2 == 0 ? even : odd; };
   std::vector<TuneJob> jobs;
@@ -126,7 +129,7 @@ TEST_CASE("what is not reached is launched as its nearest neighbour's winner",
                              ? above
                              : std::prev(above);
     const std::string told = "it is the winner for n=" + std::to_string(nearest->first);
-    if (modelled) {
+    if (chosen) {
       CHECK(r.winner().reason.find("it is the winner for") == std::string::npos);
     } else {
       CHECK(r.winner().config == nearest->second);
