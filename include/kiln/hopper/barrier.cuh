@@ -72,6 +72,17 @@ struct alignas(8) Barrier {
         : "memory");
     return done != 0;
   }
+  /// The same without waiting.
+  __device__ __forceinline__ bool passed_already(unsigned parity) {
+    unsigned done;
+    asm volatile(
+        "{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; "
+        "selp.u32 %0, 1, 0, p; }"
+        : "=r"(done)
+        : "r"(shared_address(this)), "r"(parity)
+        : "memory");
+    return done != 0;
+  }
   /// Waits for the end of the phase of this parity. A new barrier is in phase 0; waiting for parity
   /// 1 returns at once there.
   __device__ __forceinline__ void wait(unsigned parity) {

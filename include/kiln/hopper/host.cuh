@@ -40,6 +40,7 @@ struct alignas(8) Barrier {
   __device__ __forceinline__ bool passed(unsigned parity) {
     return __kiln_mbarrier_test(this, parity);
   }
+  __device__ __forceinline__ bool passed_already(unsigned parity) { return passed(parity); }
   __device__ __forceinline__ void wait(unsigned parity) { __kiln_mbarrier_wait(this, parity); }
   __device__ __forceinline__ void wait_cluster(unsigned parity) { wait(parity); }
 };

@@ -82,6 +82,7 @@ __device__ __forceinline__ void grouped_roles(Body& body, Tiles& tiles, const Bl
       for (unsigned tile = mine.first; reach(tile); tile += mine.step) {
         int end;
         const auto at = tiles.place(body, tile, end);
+        if constexpr (c.scaled()) body.prefetch_scales(at);
         if (copies) {
           arrived(at, end);
           body.copy_slices(at, stage, bytes);
@@ -92,6 +93,7 @@ __device__ __forceinline__ void grouped_roles(Body& body, Tiles& tiles, const Bl
     return;
   }
   if constexpr (c.consumers > 1) hopper::more_registers<Body::kMore>();
+  body.begin();
   const int consumer = warpgroup - 1;
   const int first_row = Body::kPingpong ? 0 : consumer * Body::kRowTiles * 64;
   typename Body::Stage stage{0, 0};
@@ -124,6 +126,7 @@ __device__ __forceinline__ void grouped_roles(Body& body, Tiles& tiles, const Bl
     body.output.store_tiles(sums, at.row + warp_row, at.column, at.batch, end, buffer);
     stored(tile);
   }
+  body.end();
   done();
 }
 

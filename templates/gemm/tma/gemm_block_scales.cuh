@@ -6,6 +6,7 @@
 #include "../shared/gemm_epilogue.cuh"
 #include "gemm_tma.hpp"
 #include "kiln/block_scales.hpp"
+#include "kiln/hopper.cuh"
 
 namespace kiln::templates {
 
@@ -45,6 +46,30 @@ class GemmTmaFactors {
     along_n_ = scales.b + first;
     load(loaded_[1]);
     if constexpr (kAhead == 2) load_next();
+  }
+  /// A warp sees to it that the scales of a block's tile at (row, column) are in the L2 cache.
+  template <class Scales, class Shape>
+  __device__ __forceinline__ static void prefetch(const Scales& scales, const Shape& shape, int row,
+                                                  int column, int first, int slices) {
+    constexpr int kLine = 32, kAlongM = c.swap ? c.block_n : c.block_m;  // scales
+    constexpr int kLines = (kAlongM + 2 * kLine - 2) / kLine;
+    const int lane = static_cast<int>(threadIdx.x) % 32, first_m = c.swap ? column : row;
+    const int first_n = (c.swap ? row : column) / kKinds;
+    const int n = pairs ? static_cast<int>(shape.ldc) : shape.n, blocks = scale_blocks(shape.k);
+    const long long leading = scale_leading(scales.rows);
+#pragma unroll 1
+    for (int i = lane; i < slices * kLines; i += 32)
+      hopper::prefetch_line(scales.a + (first + i / kLines) * leading +
+                            min(first_m + i % kLines * kLine, shape.m - 1));
+    constexpr int kTileBlocks = (c.swap ? c.block_m : c.block_n) / kKinds / kScaleBlock + 2;
+#pragma unroll 1
+    for (int i = lane * kLine; i < slices + kLine; i += 32 * kLine)
+      for (int block = 0; block < kTileBlocks * kKinds; ++block) {
+        const int in_kind = min(first_n + block / kKinds * kScaleBlock, n - 1) / kScaleBlock +
+                            block % kKinds * scale_blocks(n);
+        hopper::prefetch_line(scales.b + static_cast<long long>(in_kind) * blocks +
+                              min(first + i, blocks - 1));
+      }
   }
   /// The factors of the next slice, of the first one at first.
   __device__ __forceinline__ void next_slice() {

@@ -73,6 +73,8 @@ __device__ __forceinline__ void gemm_tma_body(
     const int warp = hopper::uniform(static_cast<int>(threadIdx.x) / 32);
     if (warp == 0 && hopper::elect()) body.copy(start, first, tiles, step);
     if (warp == 1) prefetch_for_epilogue<c>(epilogue, shape, start.row, start.column, start.batch);
+    if constexpr (c.scaled())
+      if (warp == 2) body.prefetch_scales(start);
     __syncwarp();
     if constexpr (c.split_k > 1) {
       hopper::cluster_meet();
@@ -80,6 +82,7 @@ __device__ __forceinline__ void gemm_tma_body(
     }
   } else {
     if constexpr (c.consumers > 1) hopper::more_registers<Body::kMore>();
+    body.begin();
     const int consumer = warpgroup - 1;
     const int first_row = Body::kPingpong ? 0 : consumer * Body::kRowTiles * 64;
     typename Body::Stage stage{0, 0};
@@ -124,6 +127,7 @@ __device__ __forceinline__ void gemm_tma_body(
         body.store(sums, stage, body.place(tile), first_row, buffer);
       }
     }
+    body.end();
     if constexpr (c.store_tma) {
       if (hopper::elect()) hopper::wait_stores_read<0>();
       __syncwarp();

@@ -7,6 +7,7 @@
 
 #include "gemm_block_scales.cuh"
 #include "gemm_pairs_tma.cuh"
+#include "gemm_parted_sums.cuh"
 #include "gemm_tma_fetched.cuh"
 #include "gemm_tma_output.cuh"
 #include "gemm_tma_parts.cuh"
@@ -47,6 +48,8 @@ struct GemmTmaBody {
     int batch;
   };
 
+  /// Whether consumers multiply in turns (gemm_parted_sums.cuh).
+  static constexpr bool kTurns = c.parted_tiles() == 1 && kTileThreads > 1;
   static constexpr bool kRepeats = requires { Epilogue::kRepeatable; };
   static constexpr int kFetchedStages = gemm_fetched_stages<c, Epilogue>();    // behind the slices
   static constexpr bool kStacked = requires { requires Epilogue::kStacked; };  // B: gate, then up
@@ -211,7 +214,29 @@ struct GemmTmaBody {
       stage.next();
     }
   }
+  /// A warp sees to it that the scales of a tile's blocks are in the L2 cache: a slice's are loaded
+  /// little before they are used, and from memory they would come too late.
+  __device__ __forceinline__ void prefetch_scales(Place at) const {
+    GemmTmaFactors<c, kGated<Epilogue>>::prefetch(
+        scales_of(block_scales_in(output.epilogue), shape, at.batch), shape, at.row, at.column,
+        first_slice, slices);
+  }
+
   using Sums = float[kRowTiles][kColumnTiles][4];
+
+  /// The number of the thread's warpgroup among those that multiply.
+  __device__ __forceinline__ static int consumer() {
+    return hopper::uniform(static_cast<int>(threadIdx.x) / 128) - 1;
+  }
+  /// A consumer calls them before its first tile and behind its last one, also if it has none.
+  __device__ __forceinline__ static void begin() {
+    if constexpr (kTurns)
+      if (consumer() == c.consumers - 1) GemmTmaTurn<c>{consumer()}.pass();
+  }
+  __device__ __forceinline__ static void end() {
+    if constexpr (kTurns)
+      if (consumer() == 0) GemmTmaTurn<c>{0}.wait();
+  }
 
   /// The stage may be overwritten, as far as this warpgroup is concerned.
   __device__ __forceinline__ void release(int stage) {
@@ -226,10 +251,11 @@ struct GemmTmaBody {
   }
 
   /// Starts the products of a slice with as many tiles of 64 rows, and of columns, as there are
-  /// sums.
-  template <int tiles, int column_tiles>
+  /// sums. `turn`: when they may start (gemm_parted_sums.cuh).
+  template <int tiles, int column_tiles, class Turn = GemmTmaAnyTime>
   __device__ __forceinline__ void multiply_slice(float (&sums)[tiles][column_tiles][4], int stage,
-                                                 int first_row, bool adding, int first_column = 0) {
+                                                 int first_row, bool adding, int first_column = 0,
+                                                 Turn turn = {}) {
     constexpr bool kAcross = rows_lie == hopper::Lies::across;
     constexpr bool kColumnsAcross = columns_lie == hopper::Lies::across;
     // Bytes from a row, or a column, to the next, on average.
@@ -240,8 +266,10 @@ struct GemmTmaBody {
     const auto b = hopper::operand<128, columns_lie>(rows + kRowsBytes + first_column * kColumn,
                                                      c.block_k * 128);
     hopper::multiply_fence();
+    turn.wait();
 #pragma unroll
     for (int l = 0; l < c.block_k; l += c.product_k()) {
+      if (c.block_k - l == turn.kLeft * c.product_k()) turn.pass();
       const int box = l / c.box_k(), in_box = l % c.box_k() * c.element();
       const int at_row = kAcross ? l * 128 : box * c.block_m * 128 + in_box;
       const int at_column = kColumnsAcross ? l * 128 : box * c.block_n * 128 + in_box;
@@ -262,11 +290,11 @@ struct GemmTmaBody {
     if constexpr (c.scaled()) {
       const Place at = place_of();
       using Factors = GemmTmaFactors<c, kGated<Epilogue>>;
-      multiply_in_parts(sums, stage, first_row, hand_over,
-                        Factors(scales_of(block_scales_in(output.epilogue), shape, at.batch), shape,
-                                at.row + first_row, at.column, first_slice, slices));
+      multiply_in_parts<c>(*this, sums, stage, first_row, hand_over,
+                           Factors(scales_of(block_scales_in(output.epilogue), shape, at.batch),
+                                   shape, at.row + first_row, at.column, first_slice, slices));
     } else if constexpr (c.parted_tiles() > 0)
-      multiply_in_parts(sums, stage, first_row, hand_over, 0);
+      multiply_in_parts<c>(*this, sums, stage, first_row, hand_over, 0);
     else
       multiply_at_once(sums, stage, first_row, hand_over);
   }
@@ -289,88 +317,6 @@ struct GemmTmaBody {
     hand_over();
     hopper::multiply_wait<0>();
     release(before);
-  }
-
-  /// A slice's products have sums of their own, which are added to the others in float: with
-  /// scales, times `factors`.
-  template <class HandOver, class Factors>
-  __device__ __forceinline__ void multiply_in_parts(Sums& sums, Stage& stage, int first_row,
-                                                    HandOver hand_over, Factors factors) {
-    constexpr int kPartTiles = c.parted_columns() / 8;
-    float parts[c.parted_tiles()][1][kPartTiles][4];
-#pragma unroll
-    for (int i = 0; i < kRowTiles; ++i)
-#pragma unroll
-      for (int j = 0; j < kColumnTiles; ++j)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) sums[i][j][e] = 0;
-    const auto add = [&](int i, auto& slice_sums, int first_tile = 0) {
-#pragma unroll
-      for (int j = 0; j < kPartTiles; ++j)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          hopper::multiplied(slice_sums[0][j][e]);
-          if constexpr (!c.scaled()) sums[i][first_tile + j][e] += slice_sums[0][j][e];
-        }
-      if constexpr (c.scaled()) factors.add(sums[i], slice_sums[0], i, first_tile);
-    };
-    if constexpr (c.parted_tiles() == 1) {
-#pragma unroll 1
-      for (int slice = 0; slice < slices; ++slice) {
-        full[stage.index].wait(stage.parity);
-#pragma unroll
-        for (int i = 0; i < kRowTiles; ++i)
-#pragma unroll
-          for (int j = 0; j < kColumnTiles; j += kPartTiles) {
-            const bool last = i == kRowTiles - 1 && j == kColumnTiles - kPartTiles;
-            multiply_slice(parts[0], stage.index, first_row + i * 64, false, j * 8);
-            if constexpr (c.scaled())
-              if (i == 0 && j == 0) factors.next_slice();
-            if (last && slice == slices - 1) hand_over();
-            hopper::multiply_wait<0>();
-            if (last) release(stage.index);
-            add(i, parts[0], j);
-          }
-        stage.next();
-      }
-    } else {
-      int before = stage.index;
-      const auto start = [&](auto& part) {
-        full[stage.index].wait(stage.parity);
-        multiply_slice(part, stage.index, first_row, false);
-      };
-      // Adds one slice's sums while the next one is multiplied.
-      const auto next = [&](auto& part, auto& last) {
-        start(part);
-        hopper::multiply_wait<1>();
-        release(before);
-        before = stage.index;
-        stage.next();
-        add(0, last);
-        if constexpr (c.scaled()) factors.next_slice();
-      };
-      const auto end = [&](auto& last) {
-        hand_over();
-        hopper::multiply_wait<0>();
-        release(before);
-        add(0, last);
-      };
-      start(parts[0]);
-      if constexpr (c.scaled()) factors.next_slice();
-      stage.next();
-      int left = slices - 1;
-#pragma unroll 1
-      for (; left >= 2; left -= 2) {
-        next(parts[1], parts[0]);
-        next(parts[0], parts[1]);
-      }
-      if (left == 1) {
-        next(parts[1], parts[0]);
-        end(parts[1]);
-      } else {
-        end(parts[0]);
-      }
-    }
   }
 
   /// Stores a tile, and passes the stages with what has been fetched for it.

@@ -56,8 +56,8 @@ __device__ __forceinline__ void fetch_tile(const hopper::TensorMap& map, unsigne
   }
 }
 
-/// A warp sees to it that what the epilogue reads for the tile at (row, column) of the product is in
-/// the L2 cache.
+/// A warp sees to it that what the epilogue reads for the tile at (row, column) of the product is
+/// in the L2 cache.
 template <GemmTma c, bool batched, class Epilogue>
 __device__ __forceinline__ void prefetch_for_epilogue(const Epilogue& epilogue,
                                                       const GemmShape<batched>& shape, int row,
