@@ -131,6 +131,27 @@ void key_inputs(Trial& trial) {
     trial.right(below.compiles() == 0, "restored, it is no hit in a root");
   }
 
+  trial.next("sources, headers and store moved");
+  {
+    const fs::path elsewhere = root.path() / "elsewhere";
+    fs::create_directory(elsewhere);
+    for (const fs::path& folder : {directory, headers, vendor})
+      fs::rename(folder, elsewhere / folder.filename());
+    for (const bool in_root : {false, true}) {
+      StoreOptions options = options_for(in_root ? fs::path() : elsewhere / "cache");
+      options.disk = !in_root;
+      if (in_root) options.roots = {elsewhere / "cache"};
+      Program moved(options);
+      moved.kernel = wanted_kernel(elsewhere / "include");
+      moved.kernel.source.options = {"-O3", "-DX=1"};
+      moved.compiler->own_headers = elsewhere / "vendor";
+      moved.runs(trial, 1);
+      trial.right(moved.compiles() == 0, "moved, it is no hit");
+    }
+    for (const fs::path& folder : {directory, headers, vendor})
+      fs::rename(elsewhere / folder.filename(), folder);
+  }
+
   trial.next("the schema");
   Program program(options_for(directory));
   prepare(program);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <fstream>
 #include <random>
 #include <set>
 #include <thread>
@@ -12,6 +13,7 @@
 #include "findings.hpp"
 #include "kiln_test.hpp"
 #include "unit/runtime/allocations.hpp"
+#include "unit/runtime/opened_files.hpp"
 #include "unit/runtime/prepare/prepare_fixture.hpp"
 
 using namespace kiln;
@@ -81,6 +83,12 @@ TEST_CASE("a sealed runtime serves random problems from many threads and touches
   const OpenCounter files(directory.path());
   (void)runtime.statistics();
   CHECK(files.count() > 0);  // the counter counts: statistics look at the folder
+  const OpenedFiles anywhere;
+  std::jthread([] {
+    OpenedFiles::count_this_thread();
+    std::ifstream("/dev/null");
+  }).join();
+  CHECK(anywhere.count() == 1);  // this one, too
   // What the last round did: launches of all threads, of each of the problems.
   const auto round = [&] {
     const auto before = runtime.statistics();
@@ -93,6 +101,7 @@ TEST_CASE("a sealed runtime serves random problems from many threads and touches
       std::vector<std::jthread> threads;
       for (int t = 0; t < kThreads; ++t)
         threads.emplace_back([&, t] {
+          OpenedFiles::count_this_thread();
           std::mt19937 random(static_cast<unsigned>(t));
           Buffers b(kSmallest + kProblems);
           void* args[] = {nullptr, nullptr, nullptr, nullptr};
@@ -112,7 +121,7 @@ TEST_CASE("a sealed runtime serves random problems from many threads and touches
         });
     }
     CHECK(findings.wrong() == "");
-    const std::size_t opened = files.count();
+    const std::size_t opened = files.count() + anywhere.count() - 1;
     const auto after = runtime.statistics();
     CHECK(opened == 0);
     CHECK(allocated == 0);
