@@ -37,6 +37,7 @@ const std::vector<Fault> kFaults{
     {16, "two users on one read-only root", shared_root},
     {17, "directory removed while in use", directory_removed},
     {18, "file descriptors exhausted", no_descriptors},
+    {19, "look-ups late, stale, or wrong for a while", look_ups},
 };
 
 }  // namespace

@@ -115,5 +115,6 @@ void bad_bundles(Trial&);
 void shared_root(Trial&);
 void directory_removed(Trial&);
 void no_descriptors(Trial&);
+void look_ups(Trial&);
 
 }  // namespace kiln::faults

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "groups.hpp"
 #include "tuning_model.hpp"
 #include "world.hpp"
 
@@ -107,7 +108,8 @@ class Tally {
 
   void print(std::size_t seeds, double wall) const {
     std::printf(
-        "%zu seeds, %zu ranks in all, up to %zu (4096 in %zu seeds), %.1f s\n"
+        "%zu seeds, each fourth also in groups, %zu ranks in all, up to %zu (4096 in %zu jobs), "
+        "%.1f s\n"
         "an exchange failed in %zu; all survivors with the plan %zu, all with the defaults %zu\n"
         "failed in the last exchange without a register, split but fenced: %zu; with a register "
         "that one rank cannot reach: %zu\n"
@@ -155,6 +157,11 @@ int main(int argc, char** argv) {
       for (std::uint64_t seed; (seed = next++) < first + seeds;) {
         const sim::Scenario scenario = sim::draw(seed, limits);
         tally.add(scenario, sim::World(scenario).run());
+        const int size = static_cast<int>(scenario.ranks.size());
+        if (seed % 4 != 0 || size < 4) continue;
+        const int groups = 2 + static_cast<int>(seed / 4 % static_cast<unsigned>(size / 2 - 1));
+        for (const sim::Played& p : sim::in_groups(scenario, groups))
+          tally.add(p.scenario, p.outcome);
       }
     });
   for (std::thread& w : workers) w.join();

@@ -1,6 +1,8 @@
 // A few thousand seeds of what rank_simulation runs at length, and proof that it can fail.
+#include <algorithm>
 #include <vector>
 
+#include "groups.hpp"
 #include "kiln_test.hpp"
 #include "world.hpp"
 
@@ -41,6 +43,32 @@ TEST_CASE("all promises hold, whatever goes wrong", "[sim]") {
   CHECK(plans > 1000);
   CHECK(defaults > 500);
   CHECK(faulted > 500);
+}
+
+TEST_CASE("all promises hold in groups of ranks, and for all ranks after them", "[sim]") {
+  int jobs = 0, plans_after = 0, missing = 0, one_fails = 0;
+  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    const sim::Scenario job = sim::draw(seed, kSmall);
+    const int size = static_cast<int>(job.ranks.size());
+    if (size < 4) continue;
+    const int groups = 2 + static_cast<int>(seed) % (std::min(size / 2, 8) - 1);
+    const auto played = sim::in_groups(job, groups);
+    REQUIRE(played.size() == static_cast<std::size_t>(groups) + 1);
+    int failed = 0;
+    for (const sim::Played& p : played) {
+      for (const std::string& text : p.outcome.violations) FAIL_CHECK(text);
+      failed += p.outcome.faulted;
+    }
+    ++jobs;
+    plans_after += played.back().outcome.plans > 0;
+    missing += played.back().scenario.faulty;
+    // What befalls one group leaves the others alone.
+    one_fails += failed > 0 && failed < groups;
+  }
+  CHECK(jobs > 1500);
+  CHECK(plans_after > 500);
+  CHECK(missing > 100);
+  CHECK(one_fails > 300);
 }
 
 TEST_CASE("all promises hold with 4096 ranks", "[sim][long]") {

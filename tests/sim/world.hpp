@@ -22,8 +22,9 @@ struct Outcome {
                            ///< register: then it is counted, and must be fenced)
   bool faulted = false;    ///< an exchange failed somewhere
   std::uint32_t exchanges = 0;
-  std::uint64_t trace = 0;  ///< digest of everything that happened
-  double seconds = 0;       ///< simulated
+  std::uint64_t trace = 0;    ///< digest of everything that happened
+  double seconds = 0;         ///< simulated
+  std::vector<double> ended;  ///< when, by rank; infinite: it died, or never ends
 };
 
 class World {

@@ -1,6 +1,7 @@
 // What must hold at the end of every scenario.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kiln/detail/format.hpp"
 #include "world.hpp"
@@ -22,6 +23,8 @@ void World::check() {
   std::vector<std::uint32_t> counts;
   for (int r = 0; r < size_; ++r) {
     State& s = state(r);
+    outcome_.ended.push_back(s.ended && !s.dead ? s.ended_at
+                                                : std::numeric_limits<double>::infinity());
     if (s.dead) {
       ++outcome_.crashed;
       continue;
