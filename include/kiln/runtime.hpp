@@ -200,7 +200,8 @@ class Runtime {
   /// number of seconds, or for look_up with ranks where the mode allows to compile;
   /// EnvironmentError when the device is lost
   PrepareReport prepare(const Manifest& manifest, const PrepareOptions& options = {}) const;
-  /// The same on a thread of its own. @throws UserError as prepare()
+  /// The same on a thread of its own. @throws EnvironmentError where no thread can be started,
+  /// UserError as prepare()
   Preparation prepare_async(Manifest manifest, PrepareOptions options = {}) const;
 
   /// From now on no launch compiles, tunes, loads, opens a file, asks other ranks or allocates

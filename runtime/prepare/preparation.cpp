@@ -8,6 +8,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -146,8 +147,15 @@ Preparation Runtime::prepare_async(Manifest manifest, PrepareOptions options) co
   auto preparing = runtime::begin_preparing(manifest, options, *engine_);
   std::unique_ptr<Preparation::State> state;
   runtime::before_agreement(*engine_, manifest, runtime::patient(engine_->options().tuning), [&] {
-    state = std::make_unique<Preparation::State>(engine_, manifest, std::move(options),
-                                                 std::move(preparing));
+    try {
+      state = std::make_unique<Preparation::State>(engine_, manifest, std::move(options),
+                                                   std::move(preparing));
+    } catch (const std::system_error& error) {
+      throw EnvironmentError(detail::format(
+          "Runtime::prepare_async: no thread can be started: {}; call prepare, or when fewer "
+          "threads run",
+          error.what()));
+    }
   });
   return Preparation(std::move(state));
 }

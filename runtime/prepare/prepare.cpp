@@ -274,11 +274,20 @@ Served PreparationRun::serve(PrepareItem& item, bool later) {
   }
 }
 
+/// Why a config that should run does not, where its load did not say.
+std::string PreparationRun::why_not(const PrepareItem& item, const Values& config) const {
+  const auto found = instances_.lacking(item, config);
+  if (!found) return late("it was not compiled");
+  if (const auto* why = std::get_if<std::string>(&*found)) return *why;
+  if (const auto* missing = std::get_if<Missing>(&*found)) return missing->explain();
+  return "it does not work";
+}
+
 void PreparationRun::describe(const PrepareItem& item, Served served) {
   if (served.missing && work_ != PrepareWork::look_up && ended())
     served.missing->why = late("it was not compiled");
   const std::string why = served.missing       ? served.missing->explain()
-                          : served.why.empty() ? late("it was not compiled")
+                          : served.why.empty() ? why_not(item, item.best.configs.front())
                                                : served.why;
   if (!served.ready) {
     set(item, served.missing ? PreparedState::missing : PreparedState::failed, why, served.missing);

@@ -50,7 +50,9 @@ void PreparationRun::tune_each() {
     if (ended()) {
       report_.out_of_time = report_.out_of_time || deadline_.passed();
       for (; i < left.size(); ++i)
-        if (!left[i]->best.winner && of(*left[i]).state != PreparedState::failed)
+        if (of(*left[i]).state == PreparedState::known)
+          set(*left[i], PreparedState::known, late("nothing was measured"));
+        else if (of(*left[i]).state != PreparedState::failed && !left[i]->best.winner)
           set(*left[i], PreparedState::on_default, late("it was not tuned"));
       return;
     }
@@ -90,9 +92,16 @@ void PreparationRun::tune(PrepareItem& item, std::size_t left) {
     item.provisions().distrust(item.problem, true);
     set(item, PreparedState::failed, error.what());
   } catch (const EnvironmentError& error) {
-    if (of(item).state != PreparedState::failed) set(item, PreparedState::on_default, error.what());
+    if (of(item).state == PreparedState::known)
+      set(item, PreparedState::known, error.what());
+    else if (of(item).state != PreparedState::failed)
+      set(item, PreparedState::on_default, error.what());
   } catch (...) {
-    set(item, PreparedState::failed, text_of(std::current_exception()));
+    const std::string why = text_of(std::current_exception());
+    if (of(item).state == PreparedState::known)
+      set(item, PreparedState::known, why);  // launches have it all the same
+    else
+      set(item, PreparedState::failed, why);
   }
 }
 

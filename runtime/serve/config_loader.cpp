@@ -43,14 +43,15 @@ ConfigLoader::Loaded ConfigLoader::load(std::span<const std::int64_t> problem,
 }
 
 ConfigLoader::Loaded ConfigLoader::untuned(std::span<const std::int64_t> problem, Access access,
-                                           const std::optional<Values>& guess) {
-  Loaded made = load_untuned(problem, access, guess);
+                                           const std::optional<Values>& guess, Obstacle* obstacle) {
+  Loaded made = load_untuned(problem, access, guess, obstacle);
   if (auto* const ready = std::get_if<Launchable>(&made)) ready->untuned = !fixed_;
   return made;
 }
 
 ConfigLoader::Loaded ConfigLoader::load_untuned(std::span<const std::int64_t> problem,
-                                                Access access, const std::optional<Values>& guess) {
+                                                Access access, const std::optional<Values>& guess,
+                                                Obstacle* obstacle) {
   const Values base = default_config(problem);
   if (fixed_) return load(problem, base, access);
   const Values config = guess ? *guess : untuned_config(kernel_, problem, engine_.device()->info());
@@ -63,10 +64,12 @@ ConfigLoader::Loaded ConfigLoader::load_untuned(std::span<const std::int64_t> pr
     } catch (const WrongSymbol&) {
       throw;
     } catch (const Error& error) {
+      if (obstacle) obstacle->why = error.what();
       engine_.log(LogLevel::warning,
                   format("{} {}: the untuned config cannot be used, so the default is tried: {}",
                          kernel_.name, kernel_.describe_problem(problem), error.what()));
     }
+    if (obstacle) obstacle->missing = lacking;
   }
   Loaded made = load(problem, base, access);
   if (lacking) warn_of("untuned config", problem, *lacking, made);

@@ -52,10 +52,16 @@ class ConfigLoader {
   /// constraint
   Loaded load(std::span<const std::int64_t> problem, std::span<const std::int64_t> config,
               Access access = Access::compile);
+  /// Why a config that should run does not.
+  struct Obstacle {
+    std::string why{};                 ///< its error
+    std::optional<Missing> missing{};  ///< its binary, if that is missing
+  };
   /// The untuned config: `guess`, if there is one; else the cost model's choice where the kernel
-  /// trusts it, else the default. The default also stands in for what is missing or does not work.
+  /// trusts it, else the default. The default also stands in for what is missing or does not work:
+  /// `obstacle` says why, if it is given.
   Loaded untuned(std::span<const std::int64_t> problem, Access access = Access::compile,
-                 const std::optional<Values>& guess = {});
+                 const std::optional<Values>& guess = {}, Obstacle* obstacle = nullptr);
   /// The winner on record; nothing, and why, where it cannot be used.
   std::optional<Loaded> winner(std::span<const std::int64_t> problem, const Values& config,
                                Access access = Access::compile, std::string* why = nullptr);
@@ -80,7 +86,7 @@ class ConfigLoader {
 
  private:
   Loaded load_untuned(std::span<const std::int64_t> problem, Access access,
-                      const std::optional<Values>& guess);
+                      const std::optional<Values>& guess, Obstacle* obstacle);
   /// Warns that the config that should run is missing, and says which one runs instead, if any
   /// does.
   void warn_of(const char* what, std::span<const std::int64_t> problem, const Missing& missing,

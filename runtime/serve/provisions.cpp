@@ -66,7 +66,12 @@ BestConfigs Provisions::best_configs(std::span<const std::int64_t> problem,
   }
   // An empty problem launches nothing that could be timed.
   if (empty(kernel_.launch(base, problem, device.limits))) best.searched = true;
-  best.configs = {best.winner ? *best.winner : untuned_config(kernel_, problem, device)};
+  // What runs untuned now may have been chosen by neighbours' records. The default may run in place
+  // of what should.
+  const bool chosen = best.seen && best.seen->untuned && best.seen->config != base;
+  best.configs = {best.winner ? *best.winner
+                  : chosen    ? best.seen->config
+                              : untuned_config(kernel_, problem, device)};
   if (best.configs.front() != base) best.configs.push_back(base);
   return best;
 }
@@ -96,9 +101,11 @@ Served Provisions::serve(std::span<const std::int64_t> problem, const BestConfig
     problems_.pin(problem);  // before it is held, so that it cannot leave in between
   const Ready before = problems_.find(problem);
   const auto untuned = [&]() -> Problems::Loaded {
-    Problems::Loaded made = configs_.untuned(problem, access, best.guess);
-    if (const auto* missing = std::get_if<Missing>(&made); missing && !served.missing)
-      served.missing = *missing;
+    ConfigLoader::Obstacle obstacle;
+    Problems::Loaded made = configs_.untuned(problem, access, best.guess, &obstacle);
+    if (const auto* missing = std::get_if<Missing>(&made)) obstacle.missing = *missing;
+    if (!served.missing) served.missing = obstacle.missing;
+    if (served.why.empty()) served.why = obstacle.why;
     return made;
   };
   const auto work = [&]() -> Problems::Made {

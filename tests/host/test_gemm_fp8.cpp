@@ -86,6 +86,13 @@ constexpr GemmTma kConfigs[] = {
     {kCooperative, 256, 48, 128, 2, 2, 1, 2, 1, 1, false, 2, true, true, false, true, false,
      kExact},
     {kCooperative, 64, 208, 128, 2, 1, 1, 1, 1, 1, false, 2, true, true, false, true, true, kExact},
+    // Consumers with turns: blocks that share k, of which one may have none; and three consumers.
+    {kCooperative, 256, 24, 128, 2, 2, 1, 1, 2, 1, false, 1, false, false, false, false, false,
+     kExact},
+    {kCooperative, 128, 144, 128, 2, 2, 1, 1, 1, 2, false, 1, false, false, false, false, false,
+     kExact},
+    {kCooperative, 192, 72, 128, 2, 3, 1, 1, 1, 1, false, 2, false, true, false, false, false,
+     kExact},
     {kPingpong, 128, 32, 128, 4, 2, 2, 1, 1, 1, false, 1, false, true, false, true, false, kExact},
     {kPingpong, 64, 64, 128, 3, 2, 1, 1, 1, 1, false, 1, false, true, false, true, false, kExact},
     {kCooperative, 64, 40, 128, 2, 1, 1, 1, 2, 1, false, 1, false, false, false, false, false,

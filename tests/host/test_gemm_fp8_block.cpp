@@ -101,6 +101,8 @@ constexpr GemmTma kBlockConfigs[] = {
     {kTogether, 64, 40, 128, 2, 1, 1, 1, 2, 1, false, 1, false, false, false, false, false,
      kScaled},
     {kTogether, 64, 24, 128, 4, 1, 1, 1, 1, 1, false, 3, false, true, true, true, false, kScaled},
+    {kTogether, 128, 144, 128, 2, 2, 1, 1, 1, 1, false, 2, false, true, false, true, false,
+     kScaled},
     {kTogether, 128, 24, 128, 3, 2, 1, 1, 1, 2, false, 1, false, false, true, false, false,
      kScaled},
 };

@@ -74,7 +74,8 @@ __device__ __forceinline__ void grouped_roles(Body& body, Tiles& tiles, const Bl
   const auto reach = [&](unsigned tile) { return tile < mine.end && tiles.reach(tile); };
   if (warpgroup == 0) {
     if constexpr (c.consumers > 1) hopper::fewer_registers<Body::kFewer>();
-    if (hopper::uniform(static_cast<int>(threadIdx.x) / 32) == 0) {
+    const int warp = hopper::uniform(static_cast<int>(threadIdx.x) / 32);
+    if (warp == 0) {
       const bool copies = hopper::elect();
       const int bytes = body.received_bytes();
       typename Body::Stage stage{0, 0};
@@ -82,12 +83,18 @@ __device__ __forceinline__ void grouped_roles(Body& body, Tiles& tiles, const Bl
       for (unsigned tile = mine.first; reach(tile); tile += mine.step) {
         int end;
         const auto at = tiles.place(body, tile, end);
-        if constexpr (c.scaled()) body.prefetch_scales(at);
         if (copies) {
           arrived(at, end);
           body.copy_slices(at, stage, bytes);
         }
         __syncwarp();
+      }
+    } else if (c.scaled() && warp == 1) {
+#pragma unroll 1
+      for (unsigned tile = mine.first; reach(tile); tile += mine.step) {
+        int end;
+        const auto at = tiles.place(body, tile, end);
+        if constexpr (c.scaled()) body.prefetch_scales(at);
       }
     }
     return;

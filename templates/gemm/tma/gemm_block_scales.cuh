@@ -64,6 +64,7 @@ class GemmTmaFactors {
     constexpr int kTileBlocks = (c.swap ? c.block_m : c.block_n) / kKinds / kScaleBlock + 2;
 #pragma unroll 1
     for (int i = lane * kLine; i < slices + kLine; i += 32 * kLine)
+#pragma unroll 1
       for (int block = 0; block < kTileBlocks * kKinds; ++block) {
         const int in_kind = min(first_n + block / kKinds * kScaleBlock, n - 1) / kScaleBlock +
                             block % kKinds * scale_blocks(n);

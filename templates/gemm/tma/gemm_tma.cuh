@@ -99,6 +99,7 @@ __device__ __forceinline__ void gemm_tma_body(
         // Turns: barrier 1 + w opens for consumer w when the other has started its products.
         if (tile >= first + step) hopper::named_sync(1 + consumer, 256);
         body.multiply(sums, stage, first_row, place_of_tile, [&] {
+          body.await_fetched(stage);
           if (tile + step < tiles) hopper::named_arrive(2 - consumer, 256);
         });
         body.store(sums, stage, body.place(tile), first_row, buffer);

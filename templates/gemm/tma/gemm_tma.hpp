@@ -120,7 +120,10 @@ struct GemmTma {
   constexpr int fetched_stages() const {
     return (fetched_boxes() + boxes_per_stage() - 1) / boxes_per_stage();
   }
-  constexpr bool fetches() const { return store_tma && fetched_stages() <= stages; }
+  /// In pingpong a consumer waits for them before it gives up its last slice's stage.
+  constexpr bool fetches() const {
+    return store_tma && fetched_stages() + (schedule == GemmSchedule::pingpong ? 1 : 0) <= stages;
+  }
   /// For a cluster that splits k: the tile's units of 16 x 8 sums, and a block's share of them. A
   /// block receives its share from each, where the stages were.
   constexpr int units() const { return block_m / 16 * (block_n / 8); }

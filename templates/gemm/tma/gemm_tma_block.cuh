@@ -215,7 +215,7 @@ struct GemmTmaBody {
     }
   }
   /// A warp sees to it that the scales of a tile's blocks are in the L2 cache: a slice's are loaded
-  /// little before they are used, and from memory they would come too late.
+  /// shortly before they are used, and from memory they would come too late.
   __device__ __forceinline__ void prefetch_scales(Place at) const {
     GemmTmaFactors<c, kGated<Epilogue>>::prefetch(
         scales_of(block_scales_in(output.epilogue), shape, at.batch), shape, at.row, at.column,
@@ -228,7 +228,8 @@ struct GemmTmaBody {
   __device__ __forceinline__ static int consumer() {
     return hopper::uniform(static_cast<int>(threadIdx.x) / 128) - 1;
   }
-  /// A consumer calls them before its first tile and behind its last one, also if it has none.
+  /// A consumer calls begin() before its first tile and end() behind its last one, also if it has
+  /// none.
   __device__ __forceinline__ static void begin() {
     if constexpr (kTurns)
       if (consumer() == c.consumers - 1) GemmTmaTurn<c>{consumer()}.pass();
@@ -319,15 +320,23 @@ struct GemmTmaBody {
     release(before);
   }
 
-  /// Stores a tile, and passes the stages with what has been fetched for it.
-  __device__ __forceinline__ void store(const Sums& sums, Stage& stage, Place at, int first_row,
-                                        int& buffer) {
-    Stage fetched = stage;
+  /// Waits for what is fetched for a tile, in the stages from this one on. A consumer does so before
+  /// the other one has its turn, which passes these stages unseen: a barrier tells two phases apart,
+  /// and no more.
+  __device__ __forceinline__ void await_fetched(Stage stage) const {
 #pragma unroll
     for (int i = 0; i < kFetchedStages; ++i) {
       full[stage.index].wait(stage.parity);
       stage.next();
     }
+  }
+  /// Stores a tile, and passes the stages with what has been fetched for it.
+  __device__ __forceinline__ void store(const Sums& sums, Stage& stage, Place at, int first_row,
+                                        int& buffer) {
+    Stage fetched = stage;
+    await_fetched(stage);
+#pragma unroll
+    for (int i = 0; i < kFetchedStages; ++i) stage.next();
     store_tile(sums, at, first_row, buffer, fetched);
     if constexpr (kFetchedStages > 0) {
       // All of the warpgroup's loads have ended before copies may overwrite what they read.

@@ -46,6 +46,10 @@ TEST_CASE_METHOD(Neighbours, "without a record the nearest problem's winner is p
   CHECK(report.compiled == 0);
   CHECK(process.device->timings == 0);
   CHECK(launch(handle, 700));
+  const PrepareReport again = runtime.prepare(problems({16, 20, 700}), {.work = work});
+  CHECK(states(again) == States{known, untuned, untuned});
+  CHECK(again.complete());
+  CHECK(again.compiled == 0);
   // It is a guess: it is tuned when that is asked for.
   CHECK(states(runtime.prepare(problems({20}))) == States{tuned});
 }

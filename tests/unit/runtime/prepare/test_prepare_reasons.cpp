@@ -62,3 +62,71 @@ TEST_CASE("what a report calls missing is what its reason is about", "[runtime][
   CHECK_THAT(both.problems[0].why, Catch::Contains("a cannot be 1"));
   CHECK_FALSE(both.problems[0].missing);
 }
+
+TEST_CASE("where the default runs in place of the untuned config, its error is the reason",
+          "[runtime][prepare]") {
+  Directory directory;
+  Process process(directory.path());
+  KernelDefinition kernel = doubling();
+  kernel.cost = [](const auto& config, const auto&, const auto&) {
+    return config[0] == 1 ? 1.0 : 2.0;
+  };
+  kernel.untuned_by_cost = [](const auto&) { return true; };
+  process.of(1).compile_log = "error: a cannot be 1";
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(kernel);
+  for (int time = 0; time < 2; ++time) {
+    CAPTURE(time);
+    const PrepareReport report = runtime.prepare(problems({50}), {.work = PrepareWork::compile});
+    CHECK(states(report) == States{on_default});
+    CHECK_THAT(report.problems[0].why, Catch::Contains("a cannot be 1"));
+    CHECK(handle.config({50}) == Values{2, 0});
+  }
+  // The binary of another one is not there.
+  KernelDefinition other = kernel;
+  other.cost = [](const auto& config, const auto&, const auto&) {
+    return config[0] == 4 ? 1.0 : 2.0;
+  };
+  const Runtime later = process.runtime();
+  const auto lacking = later.tuned(other);
+  for (int time = 0; time < 2; ++time) {
+    CAPTURE(time);
+    const PrepareReport report = later.prepare(problems({50}), {.work = PrepareWork::look_up});
+    CHECK(states(report) == States{on_default});
+    CHECK_THAT(report.problems[0].why, !Catch::Contains("was not compiled"));
+    CHECK_FALSE(report.problems[0].why.empty());
+  }
+}
+
+TEST_CASE("a search that cannot go on leaves what is on record in use", "[runtime][prepare]") {
+  Directory directory;
+  {
+    Process process(directory.path());
+    const Runtime runtime = process.runtime();
+    const auto handle = runtime.tuned(doubling());
+    for (const int n : {1000, 2000}) CHECK_FALSE(handle.tune({n}, {.max_evaluations = 2}).complete);
+  }
+  Process process(directory.path());
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  SECTION("without memory") {
+    process.options.reserve_bytes = 9'900'000;
+    process.device->capacity = 10'000'000;
+    const Runtime tight = process.runtime();
+    const auto own = tight.tuned(doubling());
+    const PrepareReport report = tight.prepare(problems({1000}));
+    CHECK(states(report) == States{known});
+    CHECK_THAT(report.problems[0].why, Catch::Contains("are reserved"));
+    CHECK_FALSE(report.problems[0].config.empty());
+    CHECK_FALSE(report.complete());
+    CHECK(launch(own, 1000));
+  }
+  SECTION("without time, also those that were not come to") {
+    const PrepareReport report = runtime.prepare(problems({1000, 2000}), {.max_seconds = 1e-9});
+    for (const PreparedProblem& p : report.problems) {
+      CHECK(p.state != tuned);
+      CHECK_FALSE(p.why.empty());
+    }
+    CHECK_FALSE(report.complete());
+  }
+}
