@@ -1,4 +1,5 @@
 // A store's entries, made by one process at a time.
+#include <atomic>
 #include <csignal>
 #include <thread>
 
@@ -42,11 +43,15 @@ TEST_CASE("an entry made between look-up and lock is not made again", "[cache][w
   CHECK(store.lock(EntryKind::record, key, lock) == Outcome::held);
   WorkLock second;
   CHECK(store.lock(EntryKind::record, key, second, [] { return true; }) == Outcome::given_up);
+  std::atomic<bool> waits{false};
   std::thread other([&] {
-    std::this_thread::sleep_for(milliseconds(50));
+    while (!waits) std::this_thread::sleep_for(milliseconds(1));
     Store(options).put_record(key, 2);
   });
-  CHECK(store.lock(EntryKind::record, key, second) == Outcome::ready);
+  CHECK(store.lock(EntryKind::record, key, second, [&] {
+    waits = true;
+    return false;
+  }) == Outcome::ready);
   other.join();
   CHECK(store.stats().waits == 1);
 
@@ -88,7 +93,7 @@ TEST_CASE("a record that a process published before it died does not hide its de
     WorkLock lock;
     if (store.lock(EntryKind::record, key, lock) != Outcome::held) return 2;
     write_text(root.path() / "held", "");
-    std::this_thread::sleep_for(milliseconds(300));
+    while (!fs::exists(root.path() / "waits")) std::this_thread::sleep_for(milliseconds(1));
     store.put_record(key, {{"a", 1}});
     ::raise(SIGKILL);
     return 3;
@@ -96,7 +101,10 @@ TEST_CASE("a record that a process published before it died does not hide its de
   while (!fs::exists(root.path() / "held")) std::this_thread::sleep_for(milliseconds(1));
   Store store(options);
   WorkLock lock;
-  CHECK(store.lock(EntryKind::record, key, lock) == Outcome::ready);
+  CHECK(store.lock(EntryKind::record, key, lock, [&] {
+    write_text(root.path() / "waits", "");
+    return false;
+  }) == Outcome::ready);
   CHECK_FALSE(lock.held());
   CHECK(child.wait() == -SIGKILL);
   // Either this call has found its lock, or the next one does.

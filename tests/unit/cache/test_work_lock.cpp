@@ -124,14 +124,18 @@ TEST_CASE("a process that waits wakes up when the entry is there, or the holder 
     Disk disk;
     WorkLock mine;
     REQUIRE(disk.acquire(mine, kPatient) == Outcome::held);
-    std::atomic<bool> ready{false};
+    std::atomic<bool> ready{false}, asked{false};
     std::thread maker([&] {
+      while (!asked) std::this_thread::sleep_for(milliseconds(1));
       std::this_thread::sleep_for(milliseconds(50));
       if (made) ready = true;
       mine = WorkLock();
     });
     WorkLock lock;
-    const Outcome outcome = disk.acquire(lock, kPatient, [&] { return ready.load(); });
+    const Outcome outcome = disk.acquire(lock, kPatient, [&] {
+      asked = true;
+      return ready.load();
+    });
     maker.join();
     CHECK(outcome == (made ? Outcome::ready : Outcome::released));
     CHECK(lock.waited());

@@ -30,7 +30,7 @@ inline Job serving_job(int ranks) {
     job[r].of(8).seconds = 0.5e-3;
   }
   RankOptions options = job.settings();
-  options.first_seconds = 5;
+  options.first_seconds = patient(15);
   job.set(options);
   return job;
 }

@@ -21,6 +21,7 @@
 #include "unit/runtime/capturing_device.hpp"
 #include "unit/runtime/prepare/prepare_fixture.hpp"
 #include "unit/runtime/typed_fixture.hpp"
+#include "unit/runtime/waiting.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
@@ -122,11 +123,12 @@ TEST_CASE("what can only wait for a window sleeps", "[runtime][background]") {
   const auto handle = runtime.tuned(doubling());
   run_once(handle, 60);
   REQUIRE(becomes([&] { return process.compiler->compiles == 4; }));
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it has nothing left to do
-  const auto before = sleeps_of_background();
-  REQUIRE(before > 0);
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
-  CHECK(sleeps_of_background() == before);
+  auto before = sleeps_of_background();
+  REQUIRE(becomes([&] {  // once it has nothing left to do
+    before = sleeps_of_background();
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    return before > 0 && sleeps_of_background() == before;
+  }));
   run_once(handle, 61);  // another problem is seen at once
   REQUIRE(becomes([&] { return sleeps_of_background() != before; }));
 }

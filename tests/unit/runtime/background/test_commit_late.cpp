@@ -17,6 +17,7 @@
 #include "runtime/serve/access.hpp"
 #include "runtime/serve/engine.hpp"
 #include "unit/runtime/ranks_fixture.hpp"
+#include "unit/runtime/waiting.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
@@ -46,7 +47,7 @@ TEST_CASE("a compile that is longer than a step makes its own change pending, an
           "[runtime][background][ranks]") {
   Job job = serving_job(2);
   RankOptions options = job.settings();
-  options.step_seconds = patient(1);
+  options.step_seconds = patient(3);
   job.set(options);
   const KernelDefinition quick = doubling({1, 2, 8});
   KernelDefinition slow = doubling({1, 2, 4});
@@ -54,7 +55,7 @@ TEST_CASE("a compile that is longer than a step makes its own change pending, an
   for (int r = 0; r < 2; ++r) job[r].of(4).seconds = 0.5e-3;
   std::atomic<bool> released{false};
   job[1].compiler->on_compile = [&](const codegen::Source& source) {
-    if (source.entry == "k<4, 0>") becomes([&] { return released.load(); }, patient(5));
+    if (source.entry == "k<4, 0>") becomes([&] { return released.load(); });
   };
   std::atomic<int> committed{0};
   Findings findings;
@@ -108,7 +109,7 @@ TEST_CASE("the end of a runtime waits for a pending config that is being compile
   job[1].compiler->on_compile = [&](const codegen::Source& source) {
     if (source.entry != "k<8, 0>") return;
     compiles = true;
-    becomes([&] { return released.load(); }, patient(5));
+    becomes([&] { return released.load(); });
     findings.check(!ended);
   };
   job[1].device->on_load = [&](const std::string&) { findings.check(!ended); };
@@ -146,7 +147,7 @@ TEST_CASE("a launch that compiles while ranks commit gets what they have agreed 
   job[1].compiler->on_compile = [&](const codegen::Source& source) {
     if (source.entry != "k<2, 0>") return;
     compiles = true;
-    becomes([&] { return committed.load(); }, patient(5));
+    becomes([&] { return committed.load(); });
   };
   Findings findings;
   const auto configs = job.run<Values>([&](Process& process, int rank) {
@@ -172,7 +173,7 @@ TEST_CASE("a launch that has missed what ranks agreed on gets it at the next com
     // It is asked once more between the loading of a config and its being put in use.
     if (rank == 1)
       kernel.launch = [&, rule = kernel.launch](auto config, auto problem, const auto& limits) {
-        if (loaded && !marks.exchange(true)) becomes([&] { return committed.load(); }, patient(5));
+        if (loaded && !marks.exchange(true)) becomes([&] { return committed.load(); });
         return rule(config, problem, limits);
       };
     const auto handle = runtime.tuned(kernel);

@@ -113,7 +113,7 @@ TEST_CASE("what has not begun is dropped with the queue", "[runtime][queue]") {
     for (int a = 1; a <= 12; ++a) queue.submit(static_cast<std::size_t>(a), {a, 0});
     while (bench.compiler->compiles < 4) std::this_thread::yield();
     opener = std::jthread([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
       open = true;
     });
   }
@@ -222,7 +222,7 @@ TEST_CASE("a crew drops what has not begun", "[runtime][queue]") {
       });
     until([&] { return begun == 2; });
     opener = std::jthread([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
       open = true;
     });
   }

@@ -4,6 +4,7 @@
 
 #include "choice_fixture.hpp"
 #include "kiln_test.hpp"
+#include "unit/runtime/waiting.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
@@ -179,7 +180,7 @@ TEST_CASE("a launch that another process's tuning leaves no time decides nothing
   waits.alternatives.push_back(second.way("mine", 1e-4));
   const auto one = tuned(first.runtime(), held);
   second.options.tuning.retune = true;  // what the other has saved so far is no answer
-  second.options.tuning.max_seconds = 2;
+  second.options.tuning.max_seconds = patient(4);
   const auto two = tuned(second.runtime(), waits);
   std::thread other([&] { one.tune({40}); });
   while (!inside) std::this_thread::yield();

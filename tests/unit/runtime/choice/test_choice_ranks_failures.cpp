@@ -6,6 +6,7 @@
 #include "choice_ranks_fixture.hpp"
 #include "kiln_test.hpp"
 #include "runtime/together/measuring_together.hpp"
+#include "unit/runtime/waiting.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
@@ -70,7 +71,7 @@ TEST_CASE("a rank that is not told what has failed elsewhere launches the winner
   int last = -1;  // of the reductions
   for (const bool is_cut : {false, true}) {
     Job job(2);
-    wait_at_most(job, 1);
+    wait_at_most(job, is_cut ? patient(1) : 30);
     Watched& end = job.watch(1);
     if (is_cut)
       end.after_reduce = [&](int nth) {
@@ -101,7 +102,7 @@ TEST_CASE("whenever a rank is cut off, no two ranks launch different things", "[
   for (int cut = -1; cut <= last; ++cut) {
     CAPTURE(kernel_wins, default_is_wrong, cut);
     Job job(2);
-    wait_at_most(job, 1);
+    wait_at_most(job, cut < 0 ? 30 : patient(1));
     Watched& end = job.watch(1);
     end.before = [cut](int nth) {
       if (nth == cut) throw std::runtime_error("cut off");
@@ -148,7 +149,7 @@ TEST_CASE("a rank that is busy for too long tells the others", "[choice][ranks]"
     };
     const Chosen f = tuned(process.runtime(), twice);
     TuneOptions impatient = process.options.tuning;
-    impatient.together.first_seconds = 3;
+    impatient.together.first_seconds = rank == 1 ? 30 : 3;
     if (rank == 1) {
       is_busy.wait(false);
       findings.check_throws<EnvironmentError>([&] { f.tune({40}, impatient); }, "rank 0 gave up");

@@ -14,6 +14,7 @@
 
 #include "kiln_test.hpp"
 #include "prepare_fixture.hpp"
+#include "unit/runtime/waiting.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
@@ -441,7 +442,7 @@ TEST_CASE("a manifest is prepared within its budget, and a second run tries noth
   }
   CHECK(launchable == kProblems);
   CHECK(first.out_of_time);
-  CHECK(first.seconds <= kBudget + 1);  // with what a busy machine adds
+  CHECK(first.seconds <= kBudget + patient(10));  // with what a busy machine adds
   CHECK(first.count(tuned) > 0);
   CHECK(first.count(tuned) + first.count(on_default) == kProblems);
 
@@ -459,7 +460,7 @@ TEST_CASE("a manifest is prepared within its budget, and a second run tries noth
   std::size_t unfinished = 0;
   for (const WantedInstance& w : manifest.wanted)
     if (const auto known = handle.known({w.problem.at("n")})) unfinished += known->complete ? 0 : 1;
-  CHECK(unfinished > 1);
+  CHECK(unfinished > 0);
   const std::size_t before = tried();
   const PrepareReport second = runtime.prepare(manifest);
   CHECK(second.complete());

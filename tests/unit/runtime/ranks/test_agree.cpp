@@ -9,6 +9,7 @@
 #include "kiln/error.hpp"
 #include "kiln_test.hpp"
 #include "runtime/ranks/drive.hpp"
+#include "unit/runtime/waiting.hpp"
 
 using namespace job;
 using kiln::Communicator;
@@ -105,7 +106,8 @@ TEST_CASE("a disk that is full costs the record, not the plan", "[ranks]") {
 
 TEST_CASE("a rank that stalls while tuning is named by all within the deadline", "[ranks]") {
   RankOptions options;
-  options.first_seconds = 30, options.step_seconds = 0.2, options.tune_seconds = 0.2;
+  options.first_seconds = 30;
+  options.step_seconds = options.tune_seconds = kiln::test::patient(1);
   std::atomic<int> ended{0};
   const auto results = together(
       inputs(3, 4, options),

@@ -5,6 +5,7 @@
 #include "kiln/region.hpp"
 #include "kiln_test.hpp"
 #include "unit/runtime/engine_fixture.hpp"
+#include "unit/runtime/waiting.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
@@ -84,7 +85,7 @@ TEST_CASE("a launch that another tuning leaves no time takes what is on record u
   process.of(8).seconds = 0.5e-3;
   process.of(16).seconds = 0.25e-3;
   process.options.while_busy = GENERATE(WhileBusy::use_default, WhileBusy::wait);
-  process.options.tuning.max_seconds = 0.2;
+  process.options.tuning.max_seconds = patient(1.5);
   const bool retunes = GENERATE(false, true);
   process.options.tuning.retune = retunes;
   std::atomic<bool> inside{false}, go{false};

@@ -7,6 +7,7 @@
 #include "kiln/report.hpp"
 #include "runtime/measure/bench.hpp"
 #include "unit/runtime/ranks_fixture.hpp"
+#include "unit/runtime/waiting.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
@@ -330,12 +331,12 @@ TEST_CASE("a rank that finds out what candidates cost keeps no rank waiting that
   }
   RankOptions options = job.settings();
   options.strategy = RankStrategy::shard;
-  options.first_seconds = 2;
+  options.first_seconds = patient(2);
   job.set(options);
   int launches = 0;
   job[1].device->on_launch = [&](const std::string&, void**) {
     ++launches;
-    std::this_thread::sleep_for(std::chrono::milliseconds(80));
+    std::this_thread::sleep_for(std::chrono::duration<double>(patient(0.08)));
   };
   job[1].of(2).seconds = 2;  // so that it is not timed often
   const auto all = job.run<std::vector<TuneResult>>([&](Process& process, int) {

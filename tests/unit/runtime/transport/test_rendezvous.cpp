@@ -16,6 +16,7 @@
 #include "kiln_test.hpp"
 #include "runtime/transport/rendezvous.hpp"
 #include "temporary_directory.hpp"
+#include "unit/runtime/waiting.hpp"
 
 using namespace kiln;
 using namespace kiln::runtime::ranks;
@@ -214,11 +215,10 @@ TEST_CASE("ranks of another job are turned away, and it is said whose place it i
   });
   Met came;
   std::thread late([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    other.join();
     came = attend(over_tcp(port), 1, 2, kLong);
   });
   const Met met = attend(over_tcp(port), 0, 2, kLong);
-  other.join();
   late.join();
   CHECK(refused == 1);
   CHECK(met.environments + met.users == "");
@@ -307,7 +307,7 @@ TEST_CASE("what answers with something else is found out", "[ranks]") {
       sockets.push_back(std::move(socket));
     }
   });
-  const Met met = attend(over_tcp(holder.local_endpoint().port()), 1, 2, 1);
+  const Met met = attend(over_tcp(holder.local_endpoint().port()), 1, 2, kiln::test::patient(4));
   over = true;
   other.join();
   CHECK(says(met.environments, "another program listens there"));
@@ -364,7 +364,7 @@ TEST_CASE("files of another job or size are said to be that", "[ranks]") {
   const Folder folder;
   const fs::path file = folder.path() / "meet";
   Met other;
-  std::thread stray([&] { other = attend(over_file(file), 1, 2, 1, "another job"); });
+  std::thread stray([&] { other = attend(over_file(file), 1, 2, 5, "another job"); });
   const Met zero = attend(over_file(file), 0, 2, 0.8);
   stray.join();
   CHECK(says(zero.environments, "rank 1 did not arrive"));

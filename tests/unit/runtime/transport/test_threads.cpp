@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <cmath>
 #include <functional>
 #include <thread>
@@ -7,6 +8,7 @@
 #include "kiln/communicators.hpp"
 #include "kiln/error.hpp"
 #include "kiln_test.hpp"
+#include "unit/runtime/waiting.hpp"
 
 using namespace kiln;
 using FailureKind = RankFailure::Kind;
@@ -62,10 +64,12 @@ TEST_CASE("threads gather, reduce and broadcast", "[ranks]") {
 TEST_CASE("a late rank is named, and the end is broken from then on", "[ranks]") {
   Ends ends = thread_communicators(3);
   std::atomic<int> named{0};
+  std::barrier both(2);
   on_each(ends, [&](Communicator& c) {
     if (c.rank() == 1) return;
     std::vector<float> one{1};
-    const auto failure = c.reduce(one, Reduction::max, deadline_in(0.05));
+    both.arrive_and_wait();
+    const auto failure = c.reduce(one, Reduction::max, deadline_in(kiln::test::patient(0.5)));
     named +=
         failure && failure->kind == FailureKind::timeout && failure->ranks == std::vector<int>{1};
     named += c.reduce(one, Reduction::max, deadline_in(1000)).has_value();

@@ -15,6 +15,7 @@
 #include "runtime/tune/tuning_session.hpp"
 #include "runtime/tune/tuning_turn.hpp"
 #include "unit/runtime/typed_fixture.hpp"
+#include "unit/runtime/waiting.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
@@ -323,8 +324,7 @@ TEST_CASE("a run does not wait for builds that outlast its budget", "[runtime][b
   process.compiler->on_compile = [&](const codegen::Source& source) {
     if (source.entry == "k<16, 0>") open.wait(false);
   };
-  TuneOptions options;
-  options.max_seconds = 1;
+  const TuneOptions options{.max_seconds = patient(3)};
   const Runtime runtime = process.runtime();
   const TuneResult result = runtime.tuned(doubling({1, 2, 4, 8, 16})).tune({60}, options);
   CHECK(result.end == SearchEnd::seconds);  // returns at all: the build has not ended
@@ -389,12 +389,13 @@ TEST_CASE("a build that goes on is of the same key, without the program's functi
 TEST_CASE("with few threads a limited search goes on compiling while it measures",
           "[runtime][budget]") {
   Directory directory;
-  std::atomic<bool> measuring{false}, overlapped{false};
+  std::atomic<bool> measuring{false}, overlapped{false}, first_two{false};
   Process process(directory.path());
   process.options.compile_threads = 1;
   process.compiler->on_compile = [&](const codegen::Source&) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    if (measuring) overlapped = true;
+    if (first_two && !overlapped)
+      overlapped = becomes([&] { return measuring.load(); }, patient(2));
+    first_two = process.compiler->compiles > 1;
   };
   process.of(1).run = [&, first = true](void** args) mutable {
     measuring = std::exchange(first, false);
@@ -487,8 +488,7 @@ TEST_CASE("nothing is being compiled any more when a runtime is sealed", "[runti
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
     built = true;
   };
-  TuneOptions options;
-  options.max_seconds = 1;
+  const TuneOptions options{.max_seconds = patient(3)};
   const Runtime runtime = process.runtime();
   const auto handle = runtime.tuned(doubling({1, 2, 4, 8, 16}));
   CHECK_FALSE(handle.tune({60}, options).complete);

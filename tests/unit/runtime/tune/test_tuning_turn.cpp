@@ -96,14 +96,17 @@ TEST_CASE("a turn whose holder wants it back is not lent again", "[runtime][turn
   TuningTurn turn;
   const auto mine = turn.take({}, {}, kLent);
   std::atomic<int> others = 0;
+  std::atomic<bool> is_asked_for = false;
   std::vector<std::jthread> threads;
   for (int i = 0; i < 2; ++i)
     threads.emplace_back([&] {
       const auto hold = turn.take();
       ++others;
-      std::this_thread::sleep_for(100ms);
+      while (!is_asked_for) std::this_thread::sleep_for(1ms);
+      std::this_thread::sleep_for(300ms);
     });
   while (others == 0) std::this_thread::yield();
+  is_asked_for = true;
   CHECK(turn.begin_work());
   CHECK(others == 1);
   CHECK(turn.end_work());
