@@ -62,7 +62,7 @@ class PreparationRun {
   /// Leaves in the report what entries of the manifest asked for, in their order.
   void keep_asked_for();
   std::string late(const std::string& what) const;
-  std::string why_not(const PrepareItem& item, const Values& config) const;
+  std::string why_not(const PrepareItem& item, std::optional<Missing>& missing) const;
 
   // --- compiling --------------------------------------------------------------------------------
 

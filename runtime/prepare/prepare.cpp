@@ -274,23 +274,28 @@ Served PreparationRun::serve(PrepareItem& item, bool later) {
   }
 }
 
-/// Why a config that should run does not, where its load did not say.
-std::string PreparationRun::why_not(const PrepareItem& item, const Values& config) const {
-  const auto found = instances_.lacking(item, config);
+/// Why the config that should run does not, where nothing was loaded that could say it.
+std::string PreparationRun::why_not(const PrepareItem& item,
+                                    std::optional<Missing>& missing) const {
+  const auto found = instances_.lacking(item, item.best.configs.front());
   if (!found) return late("it was not compiled");
   if (const auto* why = std::get_if<std::string>(&*found)) return *why;
-  if (const auto* missing = std::get_if<Missing>(&*found)) return missing->explain();
-  return "it does not work";
+  if (const auto* lacking = std::get_if<Missing>(&*found)) {
+    missing = *lacking;
+    return missing->explain();
+  }
+  return "another config was put in use before it could be had";
 }
 
 void PreparationRun::describe(const PrepareItem& item, Served served) {
   if (served.missing && work_ != PrepareWork::look_up && ended())
     served.missing->why = late("it was not compiled");
-  const std::string why = served.missing       ? served.missing->explain()
-                          : served.why.empty() ? why_not(item, item.best.configs.front())
+  std::optional<Missing> missing = served.missing;
+  const std::string why = missing              ? missing->explain()
+                          : served.why.empty() ? why_not(item, missing)
                                                : served.why;
   if (!served.ready) {
-    set(item, served.missing ? PreparedState::missing : PreparedState::failed, why, served.missing);
+    set(item, missing ? PreparedState::missing : PreparedState::failed, why, missing);
     return;
   }
   of(item).config = item.handle->what().named_config(served.ready->config);
@@ -300,7 +305,7 @@ void PreparationRun::describe(const PrepareItem& item, Served served) {
            served.why.empty())
     set(item, PreparedState::untuned);
   else
-    set(item, PreparedState::on_default, why, served.missing);
+    set(item, PreparedState::on_default, why, missing);
 }
 
 void PreparationRun::reserve_workspaces() {

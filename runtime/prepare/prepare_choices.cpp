@@ -127,6 +127,8 @@ void PreparationRun::describe(const ChoiceItem& item, PreparedChoice made, bool 
     of.why = late("it was not tuned");
   } else if (of.state == PreparedState::on_default && of.why.empty()) {
     of.why = late("nothing was measured");
+  } else if (launched && launched->state == PreparedState::known && of.why.empty()) {
+    of.why = launched->why;  // its kernel's search could not go on
   }
 }
 

@@ -118,11 +118,18 @@ ConfigLoader::BestKnown ConfigLoader::best_known(std::span<const std::int64_t> p
     }
   }
   best.provisional = true;
-  best.made = untuned(problem, access, guess);
-  if (best.missing)
+  Obstacle obstacle;
+  best.made = untuned(problem, access, guess, &obstacle);
+  if (best.missing) {
     warn_of("winner", problem, *best.missing, best.made);
-  else if (const auto* missing = std::get_if<Missing>(&best.made))
+    return best;
+  }
+  if (!best.why.empty()) return best;
+  best.why = obstacle.why;
+  if (const auto* missing = std::get_if<Missing>(&best.made))
     best.missing = *missing;
+  else
+    best.missing = obstacle.missing;
   return best;
 }
 

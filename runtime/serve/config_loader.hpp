@@ -74,7 +74,7 @@ class ConfigLoader {
   struct BestKnown {
     Loaded made;
     bool provisional = false;          ///< no final winner is known, or it cannot be used
-    std::string why{};                 ///< the winner's error, if that is in the way
+    std::string why{};                 ///< the error of the config that should run, if that is why
     std::optional<Missing> missing{};  ///< the binary that should run, if that is missing
   };
   /// The winner (nothing: none is known), else the untuned config, with a warning where the

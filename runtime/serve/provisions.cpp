@@ -103,9 +103,12 @@ Served Provisions::serve(std::span<const std::int64_t> problem, const BestConfig
   const auto untuned = [&]() -> Problems::Loaded {
     ConfigLoader::Obstacle obstacle;
     Problems::Loaded made = configs_.untuned(problem, access, best.guess, &obstacle);
-    if (const auto* missing = std::get_if<Missing>(&made)) obstacle.missing = *missing;
-    if (!served.missing) served.missing = obstacle.missing;
-    if (served.why.empty()) served.why = obstacle.why;
+    if (const auto* missing = std::get_if<Missing>(&made)) {
+      if (!served.missing) served.missing = *missing;
+    } else if (served.why.empty() && !served.missing) {
+      served.why = obstacle.why;
+      served.missing = obstacle.missing;
+    }
     return made;
   };
   const auto work = [&]() -> Problems::Made {

@@ -9,6 +9,7 @@
 #include "cache/work_lock.hpp"
 #include "kiln_test.hpp"
 #include "store_fixture.hpp"
+#include "unit/runtime/waiting.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
@@ -45,7 +46,7 @@ TEST_CASE("an entry made between look-up and lock is not made again", "[cache][w
   CHECK(store.lock(EntryKind::record, key, second, [] { return true; }) == Outcome::given_up);
   std::atomic<bool> waits{false};
   std::thread other([&] {
-    while (!waits) std::this_thread::sleep_for(milliseconds(1));
+    becomes([&] { return waits.load(); });
     Store(options).put_record(key, 2);
   });
   CHECK(store.lock(EntryKind::record, key, second, [&] {
@@ -93,7 +94,7 @@ TEST_CASE("a record that a process published before it died does not hide its de
     WorkLock lock;
     if (store.lock(EntryKind::record, key, lock) != Outcome::held) return 2;
     write_text(root.path() / "held", "");
-    while (!fs::exists(root.path() / "waits")) std::this_thread::sleep_for(milliseconds(1));
+    becomes([&] { return fs::exists(root.path() / "waits"); });
     store.put_record(key, {{"a", 1}});
     ::raise(SIGKILL);
     return 3;

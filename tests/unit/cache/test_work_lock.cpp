@@ -10,6 +10,7 @@
 #include "cache/work_lock.hpp"
 #include "kiln_test.hpp"
 #include "store_fixture.hpp"
+#include "unit/runtime/waiting.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
@@ -126,7 +127,7 @@ TEST_CASE("a process that waits wakes up when the entry is there, or the holder 
     REQUIRE(disk.acquire(mine, kPatient) == Outcome::held);
     std::atomic<bool> ready{false}, asked{false};
     std::thread maker([&] {
-      while (!asked) std::this_thread::sleep_for(milliseconds(1));
+      becomes([&] { return asked.load(); });
       std::this_thread::sleep_for(milliseconds(50));
       if (made) ready = true;
       mine = WorkLock();

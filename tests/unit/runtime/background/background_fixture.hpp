@@ -21,7 +21,8 @@ struct Served : Process {
   }
 };
 
-/// The same for ranks. One that is left alone in a commit says so soon.
+/// The same for ranks. One that is left alone in a commit says so
+/// in time.
 inline Job serving_job(int ranks) {
   Job job(static_cast<std::size_t>(ranks));
   for (int r = 0; r < ranks; ++r) {

@@ -93,9 +93,14 @@ TEST_CASE("where the default runs in place of the untuned config, its error is t
     CAPTURE(time);
     const PrepareReport report = later.prepare(problems({50}), {.work = PrepareWork::look_up});
     CHECK(states(report) == States{on_default});
-    CHECK_THAT(report.problems[0].why, !Catch::Contains("was not compiled"));
-    CHECK_FALSE(report.problems[0].why.empty());
+    REQUIRE(report.problems[0].missing);
+    CHECK(report.problems[0].why == report.problems[0].missing->explain());
   }
+  // The default is in use, and stays where nothing is tuned.
+  const PrepareReport report = later.prepare(problems({50}), {.work = PrepareWork::compile});
+  CHECK(states(report) == States{on_default});
+  CHECK_THAT(report.problems[0].why, Catch::Contains("was put in use before"));
+  CHECK_FALSE(report.problems[0].missing);
 }
 
 TEST_CASE("a search that cannot go on leaves what is on record in use", "[runtime][prepare]") {
@@ -124,7 +129,7 @@ TEST_CASE("a search that cannot go on leaves what is on record in use", "[runtim
   SECTION("without time, also those that were not come to") {
     const PrepareReport report = runtime.prepare(problems({1000, 2000}), {.max_seconds = 1e-9});
     for (const PreparedProblem& p : report.problems) {
-      CHECK(p.state != tuned);
+      CHECK(p.state == known);
       CHECK_FALSE(p.why.empty());
     }
     CHECK_FALSE(report.complete());
