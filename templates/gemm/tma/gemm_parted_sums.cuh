@@ -79,8 +79,8 @@ __device__ __forceinline__ void multiply_alternately(Body& body, Parts& parts,
   }
 }
 
-/// Where only one part has registers: adds its sums before the next part is started, of the same slice or of the
-/// next one, and has all at hand that the start needs.
+/// Where only one part has registers: adds its sums before the next part is started, of the same
+/// slice or of the next one, and has all at hand that the start needs.
 template <GemmTma c, class Body, class Part, class HandOver, class Factors, class Add>
 __device__ __forceinline__ void multiply_part_by_part(Body& body, Part& sums,
                                                       typename Body::Stage& stage, int first_row,

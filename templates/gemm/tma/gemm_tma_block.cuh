@@ -320,9 +320,9 @@ struct GemmTmaBody {
     release(before);
   }
 
-  /// Waits for what is fetched for a tile, in the stages from this one on. A consumer does so before
-  /// the other one has its turn, which passes these stages unseen: a barrier tells two phases apart,
-  /// and no more.
+  /// Waits for what is fetched for a tile, in the stages from this one on. A consumer does so
+  /// before the other one has its turn, which passes these stages unseen: a barrier tells two
+  /// phases apart, and no more.
   __device__ __forceinline__ void await_fetched(Stage stage) const {
 #pragma unroll
     for (int i = 0; i < kFetchedStages; ++i) {
