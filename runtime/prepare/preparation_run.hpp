@@ -62,7 +62,9 @@ class PreparationRun {
   /// Leaves in the report what entries of the manifest asked for, in their order.
   void keep_asked_for();
   std::string late(const std::string& what) const;
-  std::string why_not(const PrepareItem& item, std::optional<Missing>& missing) const;
+  /// Why an instance, `called` so, cannot be had, and its binary if that is missing; empty: it can.
+  std::string why_lacking(const PrepareItem& item, const Values& config, const std::string& called,
+                          std::optional<Missing>& missing) const;
 
   // --- compiling --------------------------------------------------------------------------------
 

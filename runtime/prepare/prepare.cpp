@@ -187,17 +187,23 @@ void PreparationRun::look(PrepareItem& item, const SourceDigests* sources) {
 }
 
 void PreparationRun::note_lacking(PrepareItem& item, const Values& config) {
+  std::optional<Missing> missing;
+  std::string why = why_lacking(item, config, item.kernel().space.describe(config), missing);
+  if (why.empty()) return;
+  item.lacking = std::move(why);
+  item.missing = std::move(missing);
+}
+
+std::string PreparationRun::why_lacking(const PrepareItem& item, const Values& config,
+                                        const std::string& called,
+                                        std::optional<Missing>& missing) const {
   const auto found = instances_.lacking(item, config);
-  if (found && std::holds_alternative<std::monostate>(*found)) return;
-  item.missing.reset();
-  if (!found)
-    item.lacking = late(format("{} was not compiled", item.kernel().space.describe(config)));
-  else if (const auto* why = std::get_if<std::string>(&*found))
-    item.lacking = *why;
-  else if (const auto* missing = std::get_if<Missing>(&*found)) {
-    item.lacking = missing->explain();
-    item.missing = *missing;
-  }
+  if (!found) return late(called + " was not compiled");
+  if (const auto* why = std::get_if<std::string>(&*found)) return *why;
+  const auto* lacking = std::get_if<Missing>(&*found);
+  if (!lacking) return {};
+  missing = *lacking;
+  return missing->explain();
 }
 
 void PreparationRun::load_found() {
@@ -274,26 +280,13 @@ Served PreparationRun::serve(PrepareItem& item, bool later) {
   }
 }
 
-/// Why the config that should run does not, where nothing was loaded that could say it.
-std::string PreparationRun::why_not(const PrepareItem& item,
-                                    std::optional<Missing>& missing) const {
-  const auto found = instances_.lacking(item, item.best.configs.front());
-  if (!found) return late("it was not compiled");
-  if (const auto* why = std::get_if<std::string>(&*found)) return *why;
-  if (const auto* lacking = std::get_if<Missing>(&*found)) {
-    missing = *lacking;
-    return missing->explain();
-  }
-  return "another config was put in use before it could be had";
-}
-
 void PreparationRun::describe(const PrepareItem& item, Served served) {
   if (served.missing && work_ != PrepareWork::look_up && ended())
     served.missing->why = late("it was not compiled");
   std::optional<Missing> missing = served.missing;
-  const std::string why = missing              ? missing->explain()
-                          : served.why.empty() ? why_not(item, missing)
-                                               : served.why;
+  std::string why = missing ? missing->explain() : served.why;
+  if (why.empty()) why = why_lacking(item, item.best.configs.front(), "it", missing);
+  if (why.empty()) why = "another config was put in use before it could be had";
   if (!served.ready) {
     set(item, missing ? PreparedState::missing : PreparedState::failed, why, missing);
     return;

@@ -92,11 +92,12 @@ void key_inputs(Trial& trial) {
     write(headers / "deeper.hpp", kDeeper);
     write(vendor / "vendor.hpp", kVendor);
   };
-  const auto prepare = [&](Program& program) {
-    program.kernel = wanted_kernel(headers);
+  const auto prepare_in = [](Program& program, const fs::path& place) {
+    program.kernel = wanted_kernel(place / "include");
     program.kernel.source.options = {"-O3", "-DX=1"};
-    program.compiler->own_headers = vendor;
+    program.compiler->own_headers = place / "vendor";
   };
+  const auto prepare = [&](Program& program) { prepare_in(program, root.path()); };
   // Both a store that has it and one whose read-only root has it are asked.
   StoreOptions rooted = options_for(root.path() / "own");
   rooted.roots = {directory};
@@ -142,9 +143,7 @@ void key_inputs(Trial& trial) {
       options.disk = !in_root;
       if (in_root) options.roots = {elsewhere / "cache"};
       Program moved(options);
-      moved.kernel = wanted_kernel(elsewhere / "include");
-      moved.kernel.source.options = {"-O3", "-DX=1"};
-      moved.compiler->own_headers = elsewhere / "vendor";
+      prepare_in(moved, elsewhere);
       moved.runs(trial, 1);
       trial.right(moved.compiles() == 0, "moved, it is no hit");
     }

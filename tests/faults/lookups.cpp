@@ -26,10 +26,11 @@ extern "C" int openat(int directory, const char* path, int flags, ...) {
   static const auto real = reinterpret_cast<OpenAt>(::dlsym(RTLD_NEXT, "openat64"));
   va_list more;
   va_start(more, flags);
-  const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(more, mode_t) : 0;
+  const bool creates = (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
+  const mode_t mode = creates ? va_arg(more, mode_t) : 0;
   va_end(more);
   const auto met = look_up.load();
-  if (met != nullptr && (flags & O_CREAT) == 0 && std::string_view(path).ends_with(".kiln")) {
+  if (met != nullptr && !creates && std::string_view(path).ends_with(".kiln")) {
     ++looks;
     if (const int code = met(); code != 0) return errno = code, -1;
   }

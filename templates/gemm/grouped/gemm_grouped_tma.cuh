@@ -100,7 +100,7 @@ __device__ __forceinline__ void grouped_roles(Body& body, Tiles& tiles, const Bl
     return;
   }
   if constexpr (c.consumers > 1) hopper::more_registers<Body::kMore>();
-  body.begin();
+  body.open_turns();
   const int consumer = warpgroup - 1;
   const int first_row = Body::kPingpong ? 0 : consumer * Body::kRowTiles * 64;
   typename Body::Stage stage{0, 0};
@@ -133,7 +133,7 @@ __device__ __forceinline__ void grouped_roles(Body& body, Tiles& tiles, const Bl
     body.output.store_tiles(sums, at.row + warp_row, at.column, at.batch, end, buffer);
     stored(tile);
   }
-  body.end();
+  body.close_turns();
   done();
 }
 

@@ -83,7 +83,7 @@ struct PeerBlock {
 template <GemmTma t, class Body, class PlaceOf, class Copy, class Beside, class Store>
 __device__ __forceinline__ void peer_roles(Body& body, const BlockTiles& mine, PlaceOf place_of,
                                            Copy copy, Beside beside, Store store) {
-  static_assert(!Body::kTurns, "its named barriers are the turns', and nobody begins them");
+  static_assert(!Body::kTurns, "its named barriers are the turns', and nobody opens them");
   const int warp = hopper::uniform(static_cast<int>(threadIdx.x) / 32);
   const auto [first, step, tiles] = mine;
   typename Body::Stage stage{0, 0};

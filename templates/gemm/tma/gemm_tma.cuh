@@ -82,7 +82,7 @@ __device__ __forceinline__ void gemm_tma_body(
     }
   } else {
     if constexpr (c.consumers > 1) hopper::more_registers<Body::kMore>();
-    body.begin();
+    body.open_turns();
     const int consumer = warpgroup - 1;
     const int first_row = Body::kPingpong ? 0 : consumer * Body::kRowTiles * 64;
     typename Body::Stage stage{0, 0};
@@ -128,7 +128,7 @@ __device__ __forceinline__ void gemm_tma_body(
         body.store(sums, stage, body.place(tile), first_row, buffer);
       }
     }
-    body.end();
+    body.close_turns();
     if constexpr (c.store_tma) {
       if (hopper::elect()) hopper::wait_stores_read<0>();
       __syncwarp();

@@ -228,13 +228,13 @@ struct GemmTmaBody {
   __device__ __forceinline__ static int consumer() {
     return hopper::uniform(static_cast<int>(threadIdx.x) / 128) - 1;
   }
-  /// A consumer calls begin() before its first tile and end() behind its last one, also if it has
-  /// none.
-  __device__ __forceinline__ static void begin() {
+  /// A consumer calls open_turns() before its first tile and close_turns() behind its last one,
+  /// also if it has none.
+  __device__ __forceinline__ static void open_turns() {
     if constexpr (kTurns)
       if (consumer() == c.consumers - 1) GemmTmaTurn<c>{consumer()}.pass();
   }
-  __device__ __forceinline__ static void end() {
+  __device__ __forceinline__ static void close_turns() {
     if constexpr (kTurns)
       if (consumer() == 0) GemmTmaTurn<c>{0}.wait();
   }
