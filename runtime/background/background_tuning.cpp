@@ -30,11 +30,6 @@ namespace {
 
 constexpr int kPriority = 10;       ///< of the thread, as nice(1) has it
 constexpr std::size_t kAhead = 32;  ///< configs that are compiled ahead, per problem
-constexpr int kAttempts = 3;
-/// Before the second attempt, and how many times as long before each further one: what stood in the
-/// way, such as memory that the program has taken, needs time to go.
-constexpr std::chrono::milliseconds kRetryAfter{500};
-constexpr int kRetryGrowth = 4;
 constexpr double kMostSlices = 1 << 20;
 /// Time between two checks whether a problem's launchable is in use.
 constexpr std::chrono::milliseconds kUntilInUse{5};
@@ -47,10 +42,12 @@ void lower_priority() noexcept {
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kPriority);
 }
 
-/// Whether the launch that has made the job is yet to put its launchable in use. Locks the handle.
-bool is_awaited(const BackgroundJob& job, std::shared_ptr<ServedHandle>& handle) {
-  handle = job.handle.lock();
-  return handle && !handle->find(job.problem);
+/// Nothing: the launch that has made the job is yet to put its launchable in use. Final: the
+/// program or the ranks have chosen.
+enum class InUse { nothing, provisional, final };
+InUse in_use(const ServedHandle& handle, const Values& problem) {
+  const detail::Ready ready = handle.find(problem);
+  return !ready ? InUse::nothing : ready->provisional ? InUse::provisional : InUse::final;
 }
 
 }  // namespace
@@ -130,6 +127,13 @@ void BackgroundTuning::take_found(std::vector<Proposal>& taken, const Which& whi
   for (Proposal& proposal : jobs_->found)
     (which(proposal) ? taken : kept).push_back(std::move(proposal));
   jobs_->found.swap(kept);
+}
+
+/// Whether something waits for a commit. The mutex is held.
+bool BackgroundTuning::is_found(const void* handle, const Values& problem) const {
+  return std::any_of(jobs_->found.begin(), jobs_->found.end(), [&](const Proposal& one) {
+    return one.place == handle && one.launchable.problem == problem;
+  });
 }
 
 void BackgroundTuning::drop(const void* handle, const Values& problem) {
@@ -245,10 +249,14 @@ void BackgroundTuning::work(const std::shared_ptr<Jobs>& jobs,
       times->doze(seen, next_try);
       continue;
     }
-    std::shared_ptr<ServedHandle> handle;
+    std::shared_ptr<ServedHandle> handle = job.handle.lock();
+    const InUse what = handle ? in_use(*handle, job.problem) : InUse::provisional;
     Then then = Then::measure_later;
-    if (is_awaited(job, handle)) {
+    if (what == InUse::nothing) {
       job.not_before = times->now() + kUntilInUse;
+    } else if (what == InUse::final) {
+      drop(handle.get(), job.problem);
+      then = Then::over;
     } else {
       handle.reset();
       if (times->ended()) return;
@@ -375,7 +383,7 @@ BackgroundTuning::Then BackgroundTuning::search(Job& job, const JobData& data,
   if (const auto* missing = std::get_if<Missing>(&made)) throw MissingError(*missing);
   auto& launchable = std::get<Launchable>(made);
   const detail::Ready seen = handle->find(job.problem);
-  if (!seen || !seen->provisional) {  // decided by the program or the ranks
+  if (!seen || !seen->provisional) {  // decided meanwhile
     drop(handle.get(), job.problem);
     return Then::over;
   }
@@ -391,49 +399,6 @@ BackgroundTuning::Then BackgroundTuning::search(Job& job, const JobData& data,
   return Then::over;
 }
 
-/// `may_pass`: what stood in the way may be gone at the next attempt.
-BackgroundTuning::Then BackgroundTuning::failed(Job& job, std::shared_ptr<ServedHandle>& handle,
-                                                bool may_pass, const std::string& why) noexcept {
-  count_error();
-  if (may_pass && ++job.attempts < kAttempts) {
-    auto pause = kRetryAfter;
-    for (int i = 1; i < job.attempts; ++i) pause *= kRetryGrowth;
-    job.not_before = times_->now() + pause;
-    return Then::measure_later;
-  }
-  if (!handle) handle = job.handle.lock();
-  if (!handle) return Then::over;
-  const bool ranks = engine_.options().tuning.ranks != nullptr;
-  try {
-    say(LogLevel::warning,
-        format("{} {}: what is in use stays{}, because tuning it behind the launches has failed: "
-               "{}",
-               job.kernel->name, job.kernel->describe_problem(job.problem),
-               ranks ? " unless another rank finds something" : "", why));
-    if (!ranks) keep_in_use(handle, job.problem);
-  } catch (...) {
-    count_error();
-    if (!ranks) drop(handle.get(), job.problem);
-  }
-  if (ranks) give_up(handle.get(), job.problem);
-  return Then::over;
-}
-
-void BackgroundTuning::device_lost(const std::string& why) noexcept {
-  count_error();
-  times_->end();
-  {
-    const std::lock_guard lock(jobs_->mutex);
-    // Nothing better will be found here.
-    if (engine_.options().tuning.ranks)
-      for (auto& [place, one] : jobs_->unsettled) one.given_up = true;
-    else
-      jobs_->unsettled.clear();
-  }
-  say(LogLevel::error,
-      "the background ends, because a candidate has taken the device with it: " + why);
-}
-
 /// A log is the program's, and its exceptions must not end the thread.
 void BackgroundTuning::say(LogLevel level, const std::string& text) noexcept {
   try {
@@ -445,23 +410,6 @@ void BackgroundTuning::say(LogLevel level, const std::string& text) noexcept {
 
 void BackgroundTuning::count_error() noexcept {
   ++engine_.workshop().telemetry().counters.background_errors;
-}
-
-/// With ranks. The next commit tells the others, and decides: until then captures of the problem
-/// can be refreshed on all of them.
-void BackgroundTuning::give_up(const void* handle, const Values& problem) noexcept {
-  const std::lock_guard lock(jobs_->mutex);
-  for (auto& [place, one] : jobs_->unsettled)
-    if (place.first == handle && place.second == problem) one.given_up = true;
-}
-
-void BackgroundTuning::keep_in_use(const std::shared_ptr<ServedHandle>& handle,
-                                   const Values& problem) {
-  const detail::Ready ready = handle->find(problem);
-  if (ready && ready->provisional)
-    publish(handle, launchable_of(*ready), ready);
-  else
-    drop(handle.get(), problem);
 }
 
 bool BackgroundTuning::unsettled(const void* handle, const Values& problem) const {

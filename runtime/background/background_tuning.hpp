@@ -95,12 +95,13 @@ class BackgroundTuning final : public Background {
               const std::vector<PendingChange>& pending, Definitions& definitions);
   void stop_looking(const void* handle, const Values& problem);
   void give_up(const void* handle, const Values& problem) noexcept;
-  void keep_in_use(const std::shared_ptr<ServedHandle>& handle, const Values& problem);
+  void keep_in_use(const std::shared_ptr<ServedHandle>& handle, const Values& problem) noexcept;
   bool publish(const std::shared_ptr<ServedHandle>& handle, detail::Launchable launchable,
                const detail::Ready& seen);
   template <class Which>
   void take_found(std::vector<Proposal>& taken, const Which& which);
   bool unsettled(const void* handle, const Values& problem) const;
+  bool is_found(const void* handle, const Values& problem) const;
   void say(LogLevel level, const std::string& text) noexcept;
   void count_error() noexcept;
 

@@ -31,12 +31,13 @@ double adding_sums(const GemmTma& c) {
   const bool pingpong = c.schedule == GemmSchedule::pingpong;
   // Calculated: a half takes 256 clocks, and 64 sums of a thread some 130 more until the next one.
   if (c.halved() && (pingpong || c.consumers == 1)) return 1.5;
-  // With scales a warpgroup does better that has two tiles of 64 rows, or two halves, and all the
-  // worse if columns have a scale each.
+  // With scales each element is multiplied, too, and the narrower the part the longer the rest
+  // counts; columns along m have a scale each.
   if (c.scaled()) {
     const double columns = c.swap ? 1 + c.block_n / 128.0 : 1;
-    const bool two = c.row_tiles() > 1 || c.halved();
-    return columns * (pingpong || c.parted_tiles() == 2 ? 1.42 : two ? 1.08 : 1.2);
+    const bool alternates = c.parted_tiles() == 2 || c.row_tiles() > 1 || c.halved();
+    const double added = 1 + 14.0 / std::max(c.parted_columns(), 64);
+    return columns * (pingpong ? 1.42 : alternates ? added : 1.2);
   }
   switch (c.parted_tiles()) {  // measured before consumers of a tile had turns
     case 1:

@@ -41,6 +41,11 @@ struct alignas(8) Barrier {
         "r"(bytes)
         : "memory");
   }
+  /// One arrival, once all that the thread has begun to copy by copy_word() has come.
+  __device__ __forceinline__ void arrive_after_copies() {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(this))
+                 : "memory");
+  }
   /// One arrival at the barrier that lies at the same place in block `rank` of the cluster. What
   /// the thread has read is done for the threads that wait; what it wrote is visible to this block
   /// alone.

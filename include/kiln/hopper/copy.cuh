@@ -167,6 +167,15 @@ __device__ __forceinline__ void load_bytes(void* to, const void* from, unsigned 
       "l"(from), "r"(bytes), "r"(shared_address(&barrier))
       : "memory");
 }
+/// Starts copying a word of 4 bytes to shared memory, or a zero if there is none.
+/// Barrier::arrive_after_copies() tells when it has come. One thread.
+template <class T>
+__device__ __forceinline__ void copy_word(T* to, const T* from, bool present) {
+  static_assert(sizeof(T) == 4);
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from),
+               "r"(present ? 4 : 0)
+               : "memory");
+}
 /// Starts copying from shared memory, as store_tile() does.
 __device__ __forceinline__ void store_bytes(void* to, const void* from, unsigned bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),

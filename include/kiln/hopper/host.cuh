@@ -33,6 +33,7 @@ struct alignas(8) Barrier {
     __kiln_serve(__kiln_mbarrier_expect, this, bytes);
     arrive();
   }
+  __device__ __forceinline__ void arrive_after_copies() { arrive(); }
   __device__ __forceinline__ void arrive_at(unsigned rank) {
     __kiln_serve(__kiln_mbarrier_arrive, __kiln_at_block(this, rank), 1);
   }
@@ -140,6 +141,11 @@ __device__ __forceinline__ void wait_stores() {
 __device__ __forceinline__ void load_bytes(void* to, const void* from, unsigned bytes,
                                            Barrier& barrier) {
   detail::copy_bytes(__kiln_bulk_load, to, from, &barrier, bytes);
+}
+template <class T>
+__device__ __forceinline__ void copy_word(T* to, const T* from, bool present) {
+  static_assert(sizeof(T) == 4);
+  *to = present ? *from : T{};
 }
 __device__ __forceinline__ void store_bytes(void* to, const void* from, unsigned bytes) {
   detail::copy_bytes(__kiln_bulk_store, from, to, nullptr, bytes);

@@ -90,11 +90,12 @@ __device__ __forceinline__ void grouped_roles(Body& body, Tiles& tiles, const Bl
         __syncwarp();
       }
     } else if (c.scaled() && warp == 1) {
+      typename Body::Stage stage{0, 0};
 #pragma unroll 1
       for (unsigned tile = mine.first; reach(tile); tile += mine.step) {
         int end;
         const auto at = tiles.place(body, tile, end);
-        if constexpr (c.scaled()) body.prefetch_scales(at);
+        if constexpr (c.scaled()) body.copy_scales(at, stage);
       }
     }
     return;
@@ -154,7 +155,7 @@ __device__ __forceinline__ void gemm_grouped_tma_body(GemmResult<T>* out,
   extern __shared__ __align__(1024) unsigned char gemm_tma_shared[];
 
   hopper::Barrier* const barriers =
-      reinterpret_cast<hopper::Barrier*>(gemm_tma_shared + c.buffer_bytes() + c.staging_bytes());
+      reinterpret_cast<hopper::Barrier*>(gemm_tma_shared + c.barriers_at());
   const int rank = c.cluster() == 1 ? 0 : static_cast<int>(hopper::cluster_rank());
   Body body{.rows_map = c.swap ? b : a,
             .columns_map = c.swap ? a : b,

@@ -1,6 +1,6 @@
 // Part of gemm_tma.cuh: sums of 128 k that are multiplied with the scales of their blocks
-// (kiln/block_scales.hpp) and added in float. gemm_slices_scaled.cuh has the same for the body
-// simt.
+// (kiln/block_scales.hpp) and added in float. A warp copies a slice's scales to shared memory, to
+// the stage of its operands. gemm_slices_scaled.cuh has the same for the body simt.
 #pragma once
 
 #include "../shared/gemm_epilogue.cuh"
@@ -10,147 +10,153 @@
 
 namespace kiln::templates {
 
-/// What a thread's sums of a slice are multiplied with (gemm_tma_block.cuh). A slice's factors are
-/// loaded while the one before it is multiplied, or the one before that if slices are short: loaded
-/// later, they would keep the tensor cores waiting.
-/// "Rows" and "columns" are the product's, as in gemm_tma.hpp. Places outside of C have factors,
-/// too, which nothing is stored of.
+/// Where a slice's scales lie in shared memory: one for each of the tile's elements along m, then
+/// one for each block along n. "Rows" and "columns" are the product's, as in gemm_tma.hpp.
 /// With `pairs` (gemm_pairs.hpp) the elements along n are C's, of which gate and up have scales
-/// apart: up's lie behind all of gate's.
+/// apart, one behind the other.
+template <GemmTma c, bool pairs>
+struct GemmTmaScales {
+  static constexpr int kKinds = pairs ? 2 : 1;
+  static constexpr int kAlongM = c.scales_along_m();
+  static constexpr int kAlongN = (c.swap ? c.block_m : c.block_n) / kKinds;  // elements
+  /// Blocks of n that a tile reaches into; tiles begin at multiples of scale_group().
+  static constexpr int kGroup = c.scale_group(pairs);
+  static constexpr int kBlocks = (kScaleBlock - kGroup + kAlongN - 1) / kScaleBlock + 1;
+  static_assert(kBlocks * kKinds <= GemmTma::kMostScaleBlocks);
+};
+
+/// What a warp copies of the scales of a tile at (row, column), with scales_of its batch.
+template <GemmTma c, bool pairs>
+class GemmTmaScaleCopy : GemmTmaScales<c, pairs> {
+  using Lies = GemmTmaScales<c, pairs>;
+
+ public:
+  template <class Scales, class Shape>
+  __device__ __forceinline__ GemmTmaScaleCopy(const Scales& scales, const Shape& shape, int row,
+                                              int column, int first_slice)
+      : leading_(scale_leading(scales.rows)) {
+    const int lane = static_cast<int>(threadIdx.x) % 32, first_m = c.swap ? column : row;
+    const int first_n = (c.swap ? row : column) / Lies::kKinds;
+    const int n = pairs ? static_cast<int>(shape.ldc) : shape.n;
+    left_m_ = shape.m - first_m - lane;
+    along_m_ = scales.a + first_slice * leading_ + first_m + lane;
+    const int block = min(first_n + lane / Lies::kKinds * kScaleBlock, n - 1) / kScaleBlock +
+                      lane % Lies::kKinds * scale_blocks(n);
+    along_n_ = scales.b + static_cast<long long>(block) * scale_blocks(shape.k) + first_slice;
+  }
+  /// Starts to copy those of the next slice. Elements outside of A have 0, blocks outside of B the
+  /// last block's scale: nothing is stored of either.
+  __device__ __forceinline__ void copy(float* to) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int i = 0; i < Lies::kAlongM; i += 32)
+      if (Lies::kAlongM % 32 == 0 || i + lane < Lies::kAlongM)
+        hopper::copy_word(to + i + lane, along_m_ + i, i < left_m_);
+    if (lane < Lies::kBlocks * Lies::kKinds)
+      hopper::copy_word(to + Lies::kAlongM + lane, along_n_, true);
+    along_m_ += leading_;
+    ++along_n_;
+  }
+
+ private:
+  const float* along_m_;  // of the slice and the lane's first element
+  const float* along_n_;  // of the slice and the lane's block
+  long long leading_;
+  int left_m_;  // elements of A from the lane's first one on
+};
+
+/// What a thread's sums of a slice are multiplied with (gemm_tma_block.cuh).
 template <GemmTma c, bool pairs = false>
-class GemmTmaFactors {
+class GemmTmaFactors : GemmTmaScales<c, pairs> {
+  using Lies = GemmTmaScales<c, pairs>;
+
  public:
   using Sums = float[c.block_n / 8][4];
+  /// A slice's.
+  struct Slice {
+    float of_rows[c.row_tiles()][2];
+    float of_columns[c.swap ? c.block_n / 4 : Lies::kBlocks * Lies::kKinds];
+  };
 
-  /// The factors of a tile's element (row, column), with scales_of its batch, `row` being that of
-  /// the thread's warpgroup, and of `slices` from `first` on, at least one.
-  template <class Scales, class Shape>
-  __device__ __forceinline__ GemmTmaFactors(const Scales& scales, const Shape& shape, int row,
-                                            int column, int first, int slices)
-      : leading_(scale_leading(scales.rows)),
-        m_(shape.m),
-        n_(pairs ? static_cast<int>(shape.ldc) : shape.n),
-        blocks_(scale_blocks(shape.k)),
-        left_(slices) {
+  /// Of a tile at (row, column), for the thread's warpgroup, which begins `first_row` behind it.
+  __device__ __forceinline__ GemmTmaFactors(int row, int column, int first_row) {
     const int thread = static_cast<int>(threadIdx.x) % 128;
-    const int of_row = thread % 32 / 4, of_column = thread % 4 * 2;
-    row += thread / 32 * 16;
-    first_m_ = c.swap ? column + of_column : row + of_row;
-    first_n_ = (c.swap ? row : column) / kKinds + (c.swap ? of_row : of_column);
-#ifndef KILN_HOST_TARGET
-    // A factor that is known to be the same for all threads would be moved to a uniform register at
-    // once, and its load be waited for.
-    asm volatile("" : "+r"(first_n_));
-#endif
-    along_m_ = scales.a + first * leading_ + first_m_;
-    along_n_ = scales.b + first;
-    load(loaded_[1]);
-    if constexpr (kAhead == 2) load_next();
+    of_row_ = first_row + thread / 32 * 16 + thread % 32 / 4;
+    in_block_ = (c.swap ? row : column) / Lies::kKinds % kScaleBlock;
   }
-  /// A warp sees to it that the scales of a block's tile at (row, column) are in the L2 cache.
-  template <class Scales, class Shape>
-  __device__ __forceinline__ static void prefetch(const Scales& scales, const Shape& shape, int row,
-                                                  int column, int first, int slices) {
-    constexpr int kLine = 32, kAlongM = c.swap ? c.block_n : c.block_m;  // scales
-    constexpr int kLines = (kAlongM + 2 * kLine - 2) / kLine;
-    const int lane = static_cast<int>(threadIdx.x) % 32, first_m = c.swap ? column : row;
-    const int first_n = (c.swap ? row : column) / kKinds;
-    const int n = pairs ? static_cast<int>(shape.ldc) : shape.n, blocks = scale_blocks(shape.k);
-    const long long leading = scale_leading(scales.rows);
-#pragma unroll 1
-    for (int i = lane; i < slices * kLines; i += 32)
-      hopper::prefetch_line(scales.a + (first + i / kLines) * leading +
-                            min(first_m + i % kLines * kLine, shape.m - 1));
-    constexpr int kTileBlocks = (c.swap ? c.block_m : c.block_n) / kKinds / kScaleBlock + 2;
-#pragma unroll 1
-    for (int i = lane * kLine; i < slices + kLine; i += 32 * kLine)
-#pragma unroll 1
-      for (int block = 0; block < kTileBlocks * kKinds; ++block) {
-        const int in_kind = min(first_n + block / kKinds * kScaleBlock, n - 1) / kScaleBlock +
-                            block % kKinds * scale_blocks(n);
-        hopper::prefetch_line(scales.b + static_cast<long long>(in_kind) * blocks +
-                              min(first + i, blocks - 1));
-      }
-  }
-  /// The factors of the next slice, of the first one at first.
-  __device__ __forceinline__ void next_slice() {
+  /// Those of a slice, which lie at `scales` in shared memory.
+  __device__ __forceinline__ void load(Slice& slice, const float* scales) const {
+    const float* const along_m = scales;
+    const float* const along_n = scales + Lies::kAlongM;
 #pragma unroll
-    for (int a = 0; a < kAhead; ++a) loaded_[a] = loaded_[a + 1];
-    load_next();
+    for (int i = 0; i < c.row_tiles(); ++i)
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        slice.of_rows[i][h] = !c.swap ? along_m[of_row_ + i * 64 + h * 8] : along_n[of_n(i, h)];
+    if constexpr (c.swap) {
+      const int lane = static_cast<int>(threadIdx.x) % 4;
+#pragma unroll
+      for (int j = 0; j < c.block_n / 8; ++j) {
+        const float2 two = reinterpret_cast<const float2*>(along_m)[j * 4 + lane];
+        slice.of_columns[2 * j] = two.x;
+        slice.of_columns[2 * j + 1] = two.y;
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < Lies::kBlocks * Lies::kKinds; ++j) slice.of_columns[j] = along_n[j];
+    }
   }
   /// Adds the slice's products of the thread's `i`th tile of 64 rows, and of as many of 8 columns
   /// from `first` on as there are.
   template <int tiles>
-  __device__ __forceinline__ void add(Sums& sums, const float (&slice)[tiles][4], int i,
-                                      int first) const {
+  __device__ __forceinline__ void add(Sums& sums, const float (&products)[tiles][4],
+                                      const Slice& slice, int i, int first) const {
 #pragma unroll
     for (int j = 0; j < tiles; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
         sums[first + j][e] +=
-            slice[j][e] * (loaded_[0].of_rows[i][e / 2] * of_column(first + j, e));
+            products[j][e] * (slice.of_rows[i][e / 2] * of_column(slice, first + j, e));
   }
 
  private:
-  static constexpr int kRowTiles = c.row_tiles(), kColumnTiles = c.block_n / 8;
-  static constexpr int kKinds = pairs ? 2 : 1;  // of columns: gate and up
-  /// Blocks of n that a tile reaches into; tiles begin at multiples of scale_group().
-  static constexpr int kGroup = c.scale_group(pairs);
-  static constexpr int kBlocks = (kScaleBlock - kGroup + c.block_n / kKinds - 1) / kScaleBlock + 1;
-  static constexpr int kOfColumns = c.swap ? 2 * kColumnTiles : kBlocks * kKinds;
-  /// Slices; as many as registers allow.
-  static constexpr int kAhead = !c.swap && kRowTiles == 1 && !c.halved() &&
-                                        c.held_sums() + 3 * (2 + kOfColumns) <= GemmTma::kMostSums
-                                    ? 2
-                                    : 1;
+  int of_row_;    // the thread's first row in the tile
+  int in_block_;  // where the tile begins in its first block of n
 
-  const float* along_m_;  // of the slice that is loaded last, from the thread's first element on
-  const float* along_n_;  // of that slice and the first block of n
-  long long leading_;
-  int first_m_, first_n_;  // of the thread's elements
-  int m_, n_, blocks_;
-  int left_;  // slices to be loaded, and that one
-  struct Factors {
-    float of_rows[kRowTiles][2], of_columns[kOfColumns];
-  };
-  Factors loaded_[1 + kAhead];  // of the slice that is added, and of the next ones
-
-  __device__ __forceinline__ float of_m(int offset) const {
-    return first_m_ + offset < m_ ? along_m_[offset] : 0.0f;
-  }
-  __device__ __forceinline__ float of_n(int column, bool up) const {
-    const int block = min(column, n_ - 1) / kScaleBlock + (up ? scale_blocks(n_) : 0);
-    return along_n_[static_cast<long long>(block) * blocks_];
-  }
-  __device__ __forceinline__ void load(Factors& factors) const {
-#pragma unroll
-    for (int i = 0; i < kRowTiles; ++i)
-#pragma unroll
-      for (int h = 0; h < 2; ++h)
-        factors.of_rows[i][h] = !c.swap ? of_m(i * 64 + h * 8)
-                                : pairs ? of_n(first_n_ + i * 32, h == 1)
-                                        : of_n(first_n_ + i * 64 + h * 8, false);
-#pragma unroll
-    for (int j = 0; j < kOfColumns; ++j)
-      factors.of_columns[j] = c.swap ? of_m(j / 2 * 8 + j % 2)
-                                     : of_n(first_n_ + j / kKinds * kScaleBlock, j % kKinds == 1);
-  }
-  __device__ __forceinline__ void load_next() {
-    if (--left_ <= 0) return;
-    along_m_ += leading_;
-    ++along_n_;
-    load(loaded_[kAhead]);
+  /// With swap: which of the scales along n the thread's row is multiplied with.
+  __device__ __forceinline__ int of_n(int i, int h) const {
+    if constexpr (pairs) {
+      const int lane = static_cast<int>(threadIdx.x) % 32;
+      return (in_block_ + (of_row_ - lane / 4 + i * 64) / 2 + lane / 4) / kScaleBlock * 2 + h;
+    }
+    return (in_block_ + of_row_ + i * 64 + h * 8) / kScaleBlock;
   }
   /// The factor of the thread's columns among the 8 that begin at 8 j.
-  __device__ __forceinline__ float of_column(int j, int e) const {
-    if constexpr (c.swap) return loaded_[0].of_columns[2 * j + e % 2];
-    const int kind = j % kKinds, group = j / kKinds * 8 / kGroup * kGroup;
-    float factor = loaded_[0].of_columns[kind];
+  __device__ __forceinline__ float of_column(const Slice& slice, int j, int e) const {
+    if constexpr (c.swap) return slice.of_columns[2 * j + e % 2];
+    const int kind = j % Lies::kKinds, group = j / Lies::kKinds * 8 / Lies::kGroup * Lies::kGroup;
+    float factor = slice.of_columns[kind];
 #pragma unroll
-    for (int block = 1; block < kBlocks; ++block)
-      if (first_n_ % kScaleBlock + group >= block * kScaleBlock)
-        factor = loaded_[0].of_columns[block * kKinds + kind];
+    for (int block = 1; block < Lies::kBlocks; ++block)
+      if (in_block_ + group >= block * kScaleBlock)
+        factor = slice.of_columns[block * Lies::kKinds + kind];
     return factor;
+  }
+};
+
+/// Without scales.
+template <GemmTma c>
+struct GemmTmaNoFactors {
+  struct Slice {};
+  __device__ __forceinline__ void load(Slice&, const float*) const {}
+  template <int tiles>
+  __device__ __forceinline__ void add(float (&sums)[c.block_n / 8][4],
+                                      const float (&products)[tiles][4], const Slice&, int,
+                                      int first) const {
+#pragma unroll
+    for (int j = 0; j < tiles; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) sums[first + j][e] += products[j][e];
   }
 };
 

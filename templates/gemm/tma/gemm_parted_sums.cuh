@@ -40,42 +40,42 @@ struct GemmTmaTurn {
 template <GemmTma c, class Body, class Parts, class HandOver, class Factors, class Add>
 __device__ __forceinline__ void multiply_alternately(Body& body, Parts& parts,
                                                      typename Body::Stage& stage, int first_row,
-                                                     HandOver hand_over, Factors& factors,
+                                                     HandOver hand_over, const Factors& factors,
                                                      Add add) {
+  typename Factors::Slice of_parts[2];
   int before = stage.index;
-  const auto start = [&](auto& part) {
+  const auto start = [&](int part) {
     body.full[stage.index].wait(stage.parity);
-    body.multiply_slice(part, stage.index, first_row, false);
+    body.multiply_slice(parts[part], stage.index, first_row, false);
+    factors.load(of_parts[part], body.scales_of_stage(stage.index));
   };
-  const auto next = [&](auto& part, auto& last) {
+  const auto next = [&](int part) {
     start(part);
     hopper::multiply_wait<1>();
     body.release(before);
     before = stage.index;
     stage.next();
-    add(0, last, 0);
-    if constexpr (c.scaled()) factors.next_slice();
+    add(0, parts[1 - part], of_parts[1 - part], 0);
   };
-  const auto end = [&](auto& last) {
+  const auto end = [&](int last) {
     hand_over();
     hopper::multiply_wait<0>();
     body.release(before);
-    add(0, last, 0);
+    add(0, parts[last], of_parts[last], 0);
   };
-  start(parts[0]);
-  if constexpr (c.scaled()) factors.next_slice();
+  start(0);
   stage.next();
   int left = body.slices - 1;
 #pragma unroll 1
   for (; left >= 2; left -= 2) {
-    next(parts[1], parts[0]);
-    next(parts[0], parts[1]);
+    next(1);
+    next(0);
   }
   if (left == 1) {
-    next(parts[1], parts[0]);
-    end(parts[1]);
+    next(1);
+    end(1);
   } else {
-    end(parts[0]);
+    end(0);
   }
 }
 
@@ -84,8 +84,9 @@ __device__ __forceinline__ void multiply_alternately(Body& body, Parts& parts,
 template <GemmTma c, class Body, class Part, class HandOver, class Factors, class Add>
 __device__ __forceinline__ void multiply_part_by_part(Body& body, Part& sums,
                                                       typename Body::Stage& stage, int first_row,
-                                                      HandOver hand_over, Factors& factors,
+                                                      HandOver hand_over, const Factors& factors,
                                                       Add add) {
+  typename Factors::Slice of_slice;
   constexpr int kColumns = c.parted_columns(), kHalves = c.block_n / kColumns;
   constexpr int kParts = c.row_tiles() * kHalves;  // of a slice
   const auto start = [&](int part) {
@@ -97,10 +98,11 @@ __device__ __forceinline__ void multiply_part_by_part(Body& body, Part& sums,
       multiply(GemmTmaTurn<c>{body.consumer()});
     else
       multiply(GemmTmaAnyTime{});
-    if constexpr (c.scaled())
-      if (part == 0) factors.next_slice();
+    if (part == 0) factors.load(of_slice, body.scales_of_stage(stage.index));
   };
-  const auto add_part = [&](int part) { add(part / kHalves, sums, part % kHalves * kColumns / 8); };
+  const auto add_part = [&](int part) {
+    add(part / kHalves, sums, of_slice, part % kHalves * kColumns / 8);
+  };
   // Ends a slice of which part 0 has been started, and starts the next one's.
   const auto end_slice = [&]<bool last>() {
 #pragma unroll
@@ -129,12 +131,11 @@ __device__ __forceinline__ void multiply_part_by_part(Body& body, Part& sums,
   end_slice.template operator()<true>();
 }
 
-/// All slices of a tile, at least one. `factors`: of scales of blocks (gemm_block_scales.cuh), if
-/// there are any.
+/// All slices of a tile, at least one. `factors`: gemm_block_scales.cuh.
 template <GemmTma c, class Body, class HandOver, class Factors>
 __device__ __forceinline__ void multiply_in_parts(Body& body, typename Body::Sums& sums,
                                                   typename Body::Stage& stage, int first_row,
-                                                  HandOver hand_over, Factors factors) {
+                                                  HandOver hand_over, const Factors& factors) {
   constexpr int kPartTiles = c.parted_columns() / 8;
   float parts[c.parted_tiles()][1][kPartTiles][4];
 #pragma unroll
@@ -143,15 +144,12 @@ __device__ __forceinline__ void multiply_in_parts(Body& body, typename Body::Sum
     for (int j = 0; j < c.block_n / 8; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e) sums[i][j][e] = 0;
-  const auto add = [&](int i, auto& part, int first_tile) {
+  const auto add = [&](int i, auto& part, const auto& of_part, int first_tile) {
 #pragma unroll
     for (int j = 0; j < kPartTiles; ++j)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        hopper::multiplied(part[0][j][e]);
-        if constexpr (!c.scaled()) sums[i][first_tile + j][e] += part[0][j][e];
-      }
-    if constexpr (c.scaled()) factors.add(sums[i], part[0], i, first_tile);
+      for (int e = 0; e < 4; ++e) hopper::multiplied(part[0][j][e]);
+    factors.add(sums[i], part[0], of_part, i, first_tile);
   };
   if constexpr (c.parted_tiles() == 1)
     multiply_part_by_part<c>(body, parts[0], stage, first_row, hand_over, factors, add);

@@ -22,7 +22,7 @@ __device__ __forceinline__ void gemm_tma_body(
 
   const int warpgroup = hopper::uniform(static_cast<int>(threadIdx.x) / 128);
   hopper::Barrier* const barriers =
-      reinterpret_cast<hopper::Barrier*>(gemm_tma_shared + c.buffer_bytes() + c.staging_bytes());
+      reinterpret_cast<hopper::Barrier*>(gemm_tma_shared + c.barriers_at());
   const int rank = c.cluster() == 1 ? 0 : static_cast<int>(hopper::cluster_rank());
   const int all_slices = static_cast<int>(c.tiles(shape.k, c.block_k));
   constexpr int kParts = c.split_k * c.parts;  // of k
@@ -74,7 +74,7 @@ __device__ __forceinline__ void gemm_tma_body(
     if (warp == 0 && hopper::elect()) body.copy(start, first, tiles, step);
     if (warp == 1) prefetch_for_epilogue<c>(epilogue, shape, start.row, start.column, start.batch);
     if constexpr (c.scaled())
-      if (warp == 2) body.prefetch_scales(start);
+      if (warp == 2) body.copy_scales(start, first, tiles, step);
     __syncwarp();
     if constexpr (c.split_k > 1) {
       hopper::cluster_meet();

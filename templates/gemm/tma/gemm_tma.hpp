@@ -142,8 +142,21 @@ struct GemmTma {
     const int staged = stages * stage_bytes();
     return staged > partial_bytes() ? staged : partial_bytes();
   }
+  /// Scales of blocks that a slice has beside its operands: one for each element along m, and those
+  /// of the tile's blocks along n.
+  static constexpr int kMostScaleBlocks = 8;
+  constexpr int scales_along_m() const { return swap ? block_n : block_m; }
+  constexpr int slice_scales() const { return scaled() ? scales_along_m() + kMostScaleBlocks : 0; }
+  /// Slices whose scales are there at once, stage i's at i % scale_slots(). Long slices need not be
+  /// looked ahead for as far as stages reach, and with many scales those would cost a stage.
+  constexpr int scale_slots() const {
+    return scales_along_m() > 128 && stages % 2 == 0 ? stages / 2 : stages;
+  }
+  /// Where scales begin in shared memory, behind stages and what is staged, and where barriers do.
+  constexpr int scales_at() const { return buffer_bytes() + staging_bytes(); }
+  constexpr int barriers_at() const { return scales_at() + 4 * scale_slots() * slice_scales(); }
   constexpr unsigned shared_bytes() const {
-    return static_cast<unsigned>(buffer_bytes() + staging_bytes() + 2 * stages * 8);
+    return static_cast<unsigned>(barriers_at() + 2 * stages * 8);
   }
 
   /// The same with as many stages as a multiprocessor of sm_90 has shared memory for, 228 KiB with

@@ -1,8 +1,9 @@
 // Part of gemm_tma.cuh: what the threads of a block do, each in its role.
 //
 // A stage's life: the copying thread waits until the stage is empty in each block that it copies
-// to, expects the stage's bytes at `full` and starts the copies; consumers wait for `full`,
-// multiply, and once the products are done arrive at `empty` of each block that copies to theirs.
+// to, expects the stage's bytes at `full` and starts the copies. With scales of blocks a warp
+// copies those of the stage, and arrives there, too. Consumers wait for `full`, multiply, and once
+// the products are done arrive at `empty` of each block that copies to theirs.
 #pragma once
 
 #include "gemm_block_scales.cuh"
@@ -48,6 +49,8 @@ struct GemmTmaBody {
     int batch;
   };
 
+  /// Warps of a consumer that give up a stage: all, if each of them reads scales there.
+  static constexpr int kReleasing = c.scaled() ? 4 : 1;
   /// Whether consumers multiply in turns (gemm_parted_sums.cuh).
   static constexpr bool kTurns = c.parted_tiles() == 1 && kTileThreads > 1;
   static constexpr bool kRepeats = requires { Epilogue::kRepeatable; };
@@ -57,8 +60,8 @@ struct GemmTmaBody {
   /// The barriers, before the block's threads meet.
   __device__ __forceinline__ void init_barriers() const {
     if (threadIdx.x < c.stages) {
-      full[threadIdx.x].init(1);
-      empty[threadIdx.x].init(kTileThreads * (c.cluster_m + c.cluster_n - 1));
+      full[threadIdx.x].init(c.scaled() ? 33 : 1);  // who copies operands, and a warp with scales
+      empty[threadIdx.x].init(kTileThreads * kReleasing * (c.cluster_m + c.cluster_n - 1));
       hopper::publish_barriers();
     }
   }
@@ -214,12 +217,36 @@ struct GemmTmaBody {
       stage.next();
     }
   }
-  /// A warp sees to it that the scales of a tile's blocks are in the L2 cache: a slice's are loaded
-  /// shortly before they are used, and from memory they would come too late.
-  __device__ __forceinline__ void prefetch_scales(Place at) const {
-    GemmTmaFactors<c, kGated<Epilogue>>::prefetch(
+  /// A warp copies all tiles' scales of blocks.
+  __device__ __forceinline__ void copy_scales(Place at, unsigned first, unsigned tiles,
+                                              unsigned step) const {
+    Stage stage{0, 0};
+#pragma unroll 1
+    for (unsigned tile = first; tile < tiles; tile += step) {
+      if (tile != first) at = place(tile);
+      copy_scales(at, stage);
+    }
+  }
+  /// It copies one tile's, and passes the stages of what is fetched.
+  __device__ __forceinline__ void copy_scales(Place at, Stage& stage) const {
+    GemmTmaScaleCopy<c, kGated<Epilogue>> scales(
         scales_of(block_scales_in(output.epilogue), shape, at.batch), shape, at.row, at.column,
-        first_slice, slices);
+        first_slice);
+#pragma unroll 1
+    for (int slice = 0; slice < slices + kFetchedStages; ++slice) {
+      empty[stage.index].wait(stage.parity ^ 1);
+      if constexpr (c.scale_slots() < c.stages) {  // the slice whose scales were there
+        const bool around = stage.index < c.scale_slots();
+        empty[stage.index + (around ? c.stages : 0) - c.scale_slots()].wait(stage.parity ^ around);
+      }
+      if (slice < slices) scales.copy(scales_of_stage(stage.index));
+      full[stage.index].arrive_after_copies();
+      stage.next();
+    }
+  }
+  __device__ __forceinline__ float* scales_of_stage(int stage) const {
+    return reinterpret_cast<float*>(stages + c.scales_at()) +
+           stage % c.scale_slots() * c.slice_scales();
   }
 
   using Sums = float[kRowTiles][kColumnTiles][4];
@@ -241,7 +268,7 @@ struct GemmTmaBody {
 
   /// The stage may be overwritten, as far as this warpgroup is concerned.
   __device__ __forceinline__ void release(int stage) {
-    const int thread = static_cast<int>(threadIdx.x) % 128;
+    const int thread = static_cast<int>(threadIdx.x) % (128 / kReleasing);
     if constexpr (c.cluster_m * c.cluster_n == 1) {
       if (thread == 0) empty[stage].arrive();
     } else {
@@ -290,12 +317,10 @@ struct GemmTmaBody {
                                            PlaceOf place_of, HandOver hand_over) {
     if constexpr (c.scaled()) {
       const Place at = place_of();
-      using Factors = GemmTmaFactors<c, kGated<Epilogue>>;
       multiply_in_parts<c>(*this, sums, stage, first_row, hand_over,
-                           Factors(scales_of(block_scales_in(output.epilogue), shape, at.batch),
-                                   shape, at.row + first_row, at.column, first_slice, slices));
+                           GemmTmaFactors<c, kGated<Epilogue>>(at.row, at.column, first_row));
     } else if constexpr (c.parted_tiles() > 0)
-      multiply_in_parts<c>(*this, sums, stage, first_row, hand_over, 0);
+      multiply_in_parts<c>(*this, sums, stage, first_row, hand_over, GemmTmaNoFactors<c>{});
     else
       multiply_at_once(sums, stage, first_row, hand_over);
   }

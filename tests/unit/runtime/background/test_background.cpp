@@ -218,6 +218,24 @@ TEST_CASE("a commit leaves alone what was decided meanwhile", "[runtime][backgro
   CHECK(handle.config({60}) == Values{4, 0});
 }
 
+TEST_CASE("what is chosen while a launch compiles is not tuned behind it",
+          "[runtime][background]") {
+  Directory directory;
+  Served process(directory.path());
+  std::function<void()> choose;
+  process.compiler->on_compile = [&](const codegen::Source&) {
+    if (const auto once = std::exchange(choose, nullptr)) std::thread(once).join();
+  };
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  const auto core = detail::Access::engine(runtime)->serving().handles().front();
+  choose = [&] { core->use(Values{60}, Values{4, 0}); };
+  run_once(handle, 60);
+  CHECK(handle.config({60}) == Values{4, 0});
+  REQUIRE(becomes([&] { return runtime.settled(); }));  // no window is needed for that
+  CHECK(process.device->timings == 0);
+}
+
 TEST_CASE("other modes have no windows", "[runtime][background]") {
   Directory directory;
   Process process(directory.path());

@@ -117,9 +117,35 @@ TEST_CASE("a candidate that takes another device with it ends the background, no
   run_once(handle, 600);
   CHECK(handle.config({600}) == Values{2, 0});
   CHECK(runtime.settled());  // nothing better is looked for
+  // So what is in use is final, also for captures.
+  for (const auto& core : detail::Access::engine(runtime)->serving().handles())
+    for (const Values& problem : {Values{60}, Values{600}}) {
+      const detail::Ready ready = core->find(problem);
+      REQUIRE(ready);
+      CHECK_FALSE(ready->provisional);
+    }
   const auto known = handle.known({60});
   REQUIRE(known);
   CHECK(known->count(CandidateStatus::crashed) == 1);
+}
+
+TEST_CASE("what waits for a commit outlives the device that has found it",
+          "[runtime][background]") {
+  Directory directory;
+  WithAnother process(directory.path());
+  process.options.background.publish = Publish::at_commit;
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  run_once(handle, 60);
+  REQUIRE(becomes([&] { return runtime.statistics().tuned == 1; }));
+  for (int a : {4, 8}) process.of(a).launch_error = "device lost";
+  run_once(handle, 600);
+  REQUIRE(becomes([&] { return runtime.metrics().background_errors_total > 0; }));
+  CHECK_FALSE(runtime.settled());
+  CHECK(runtime.commit().changes.size() == 1);
+  CHECK(handle.config({60}) == Values{8, 0});
+  CHECK(handle.config({600}) == Values{2, 0});
+  CHECK(runtime.settled());
 }
 
 TEST_CASE("another device must be another one, and of the same kind", "[runtime][background]") {
