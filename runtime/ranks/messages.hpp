@@ -36,11 +36,12 @@ std::uint64_t short_digest(std::string_view text);
 std::uint64_t short_digest(std::span<const std::byte> bytes);
 
 /// The version of all messages: it changes with any of them.
-inline constexpr std::uint32_t kProtocol = 7;
+inline constexpr std::uint32_t kProtocol = 8;
 
-/// Whether a rank tries candidates that run in step in a worker. All do where one wants to and none
-/// must not.
-enum class LockstepIsolation : std::uint64_t {
+/// Whether a rank tries candidates in a worker. Those that run in step: all ranks do where one
+/// wants to and none must not. Others: each may where one wants to, because a candidate has faulted
+/// there.
+enum class RankIsolation : std::uint64_t {
   no,    ///< it cannot, or is asked not to
   may,   ///< it has no reason to, so far
   wants  ///< it is asked to
@@ -63,7 +64,7 @@ struct HeldMessage {
   std::uint64_t retune = 0;  ///< this rank is asked to measure again
   Places places{};
   Places recorded{};  ///< winners: digests of those on record, whether or not it would use them
-  std::uint64_t isolation = 0;  ///< LockstepIsolation: what it is to do in workers
+  std::uint64_t isolation = 0;  ///< RankIsolation: what it is to do in workers
   FixedText<112> refusal{};     ///< why this rank takes no part; empty: it does
 };
 static_assert(sizeof(HeldMessage) == 664);

@@ -190,6 +190,10 @@ std::optional<Refusal> BenchTrials::refusal_in_step(std::size_t problem, const V
   return {};
 }
 
+void BenchTrials::isolate() {
+  for (const auto& maker : makers_) maker->isolate();
+}
+
 std::string BenchTrials::why_not_in_workers() const {
   for (const auto& maker : makers_)
     if (std::string why = maker->why_not_in_workers(); !why.empty()) return why;

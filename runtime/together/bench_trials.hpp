@@ -31,6 +31,7 @@ class BenchTrials final : public Trials {
                                               Deadline deadline) override;
   Candidate measure_in_step(std::size_t problem, const Values& config, TimingPolicy timing,
                             Deadline deadline) override;
+  void isolate() override;
   std::string why_not_in_workers() const override;
   void isolate_in_step() override;
   /// The default's, measured, and scaled by the cost model.

@@ -80,6 +80,8 @@ class Trials {
   virtual Candidate measure_in_step(std::size_t problem, const Values& config, TimingPolicy timing,
                                     Deadline deadline) = 0;
 
+  /// What measure() tries runs in a worker from now on, where that is possible.
+  virtual void isolate() {}
   /// Why measure_in_step() cannot try configs in workers; empty: no reason is
   /// known.
   virtual std::string why_not_in_workers() const { return "its trials are the program's own"; }

@@ -18,10 +18,10 @@
 #include "runtime/together/held_places.hpp"
 #include "runtime/together/identity.hpp"
 #include "runtime/together/likely_costs.hpp"
-#include "runtime/together/lockstep_workers.hpp"
 #include "runtime/together/measuring_together.hpp"
 #include "runtime/together/rank_records.hpp"
 #include "runtime/together/rank_work.hpp"
+#include "runtime/together/rank_workers.hpp"
 #include "runtime/together/texts.hpp"
 #include "runtime/tune/tuner.hpp"
 
@@ -435,7 +435,7 @@ class TogetherRun {
   std::vector<CandidateList> lists_;
   std::vector<std::optional<ranks::Record>> records_;
   RankWork work_;
-  LockstepWorkers workers_;
+  RankWorkers workers_;
   TuningTurn::Hold turn_;
   std::array<bool, HeldMessage::kPlaces> same_{};
   bool retune_ = false;                 ///< some rank is asked to measure again

@@ -163,6 +163,45 @@ TEST_CASE("all at once, and what is on record is not tried again", "[host][isola
   CHECK(third.from_store);
 }
 
+TEST_CASE("a fault on one rank sends candidates to workers on all of them", "[host][isolation]") {
+  const auto strategy = GENERATE(RankStrategy::leader, RankStrategy::shard);
+  const TemporaryDirectory stores;
+  const auto tune_on_ranks = [&](const std::vector<std::int64_t>& modes, Isolation isolation) {
+    auto ends = thread_communicators(2);
+    std::vector<TuneResult> results(2);
+    std::vector<std::string> failed(2);
+    std::vector<std::thread> ranks;
+    for (std::size_t r : {0U, 1U})
+      ranks.emplace_back([&, r, end = std::shared_ptr(std::move(ends[r]))]() mutable {
+        try {
+          TuneOptions tuning = ::tuning();
+          tuning.ranks = std::move(end);
+          tuning.together.strategy = strategy;
+          const Runtime runtime(options(stores.path() / std::to_string(r), isolation));
+          results[r] = runtime.tuned(trouble::kernel(modes)).tune({kProblem}, tuning);
+        } catch (const std::exception& error) {
+          failed[r] = error.what();
+        }
+      });
+    for (std::thread& rank : ranks) rank.join();
+    CHECK(failed == std::vector<std::string>(2));
+    return results;
+  };
+  const auto faults = [](const TuneResult& result) {
+    return result.count(CandidateStatus::crashed);
+  };
+  const auto first =
+      tune_on_ranks({trouble::slow, trouble::fast, trouble::null}, Isolation::always);
+  REQUIRE(faults(first[0]) + faults(first[1]) == 1);
+  // The rank that has this to try is another one than before, or has no fault of its own on record.
+  const auto second =
+      tune_on_ranks({trouble::slow, trouble::divide, trouble::aborts, trouble::fast, trouble::null},
+                    Isolation::after_fault);
+  tally.tried += 3;
+  CHECK(faults(second[0]) + faults(second[1]) >= 3);
+  for (const TuneResult& result : second) CHECK(result.winner().config == Values{trouble::fast});
+}
+
 TEST_CASE("metrics tell why workers were started again", "[host][isolation]") {
   const TemporaryDirectory folder;
   const Runtime runtime(options(folder.path(), Isolation::always));

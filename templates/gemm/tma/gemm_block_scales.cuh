@@ -34,12 +34,12 @@ class GemmTmaScaleCopy : GemmTmaScales<c, pairs> {
   template <class Scales, class Shape>
   __device__ __forceinline__ GemmTmaScaleCopy(const Scales& scales, const Shape& shape, int row,
                                               int column, int first_slice)
-      : leading_(scale_leading(scales.rows)) {
+      : leading_(static_cast<unsigned>(scale_leading(scales.rows))) {
     const int lane = static_cast<int>(threadIdx.x) % 32, first_m = c.swap ? column : row;
     const int first_n = (c.swap ? row : column) / Lies::kKinds;
     const int n = pairs ? static_cast<int>(shape.ldc) : shape.n;
     left_m_ = shape.m - first_m - lane;
-    along_m_ = scales.a + first_slice * leading_ + first_m + lane;
+    along_m_ = scales.a + first_slice * scale_leading(scales.rows) + first_m + lane;
     const int block = min(first_n + lane / Lies::kKinds * kScaleBlock, n - 1) / kScaleBlock +
                       lane % Lies::kKinds * scale_blocks(n);
     along_n_ = scales.b + static_cast<long long>(block) * scale_blocks(shape.k) + first_slice;
@@ -61,7 +61,7 @@ class GemmTmaScaleCopy : GemmTmaScales<c, pairs> {
  private:
   const float* along_m_;  // of the slice and the lane's first element
   const float* along_n_;  // of the slice and the lane's block
-  long long leading_;
+  unsigned leading_;
   int left_m_;  // elements of A from the lane's first one on
 };
 
