@@ -29,7 +29,7 @@ class Communicator;
 enum class Isolation {
   off,          ///< in this process
   after_fault,  ///< in this process, until a candidate of the problem has faulted, in it or in an
-                ///< earlier one on the same store; then in a worker, but with ranks only in step
+                ///< earlier one on the same store; then in a worker
   always        ///< in a worker
 };
 

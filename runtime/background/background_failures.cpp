@@ -52,27 +52,37 @@ BackgroundTuning::Then BackgroundTuning::failed(Job& job, std::shared_ptr<Served
   return Then::over;
 }
 
-/// Nothing better will be found here. Without ranks what is in use is final, but for what waits for
-/// a commit: where another device has measured, this one still launches it.
+/// Nothing better will be found here. What was found still waits for its commit.
 void BackgroundTuning::device_lost(const std::string& why) noexcept {
   count_error();
   times_->end();
   say(LogLevel::error,
       "the background ends, because a candidate has taken the device with it: " + why);
-  std::vector<std::pair<std::shared_ptr<ServedHandle>, Values>> open;  // one may keep the engine
+  {
+    const std::lock_guard lock(jobs_->mutex);
+    for (auto& [place, one] : jobs_->unsettled) one.given_up = true;
+  }
+  if (engine_.options().background.publish == Publish::at_once) settle_given_up();
+}
+
+/// Without ranks: what is in use is final where nothing better is looked for. Where another device
+/// has measured, this one still launches. A launch may just be putting something in use; then the
+/// next call comes to that.
+void BackgroundTuning::settle_given_up() noexcept {
+  if (engine_.options().tuning.ranks) return;
+  std::vector<std::pair<std::shared_ptr<ServedHandle>, Values>> over;  // one may keep the engine
   try {
     const std::lock_guard lock(jobs_->mutex);
-    for (auto& [place, one] : jobs_->unsettled) {
-      one.given_up = true;
-      if (engine_.options().tuning.ranks || is_found(place.first, place.second)) continue;
-      open.push_back({nullptr, place.second});
-      open.back().first = one.handle.lock();
+    for (const auto& [place, one] : jobs_->unsettled) {
+      if (!one.given_up) continue;
+      over.push_back({nullptr, place.second});
+      over.back().first = one.handle.lock();
     }
-  } catch (...) {
+  } catch (...) {  // no memory
     count_error();
   }
-  for (const auto& [handle, problem] : open)
-    if (handle) keep_in_use(handle, problem);
+  for (const auto& [handle, problem] : over)
+    if (handle && handle->find(problem)) keep_in_use(handle, problem);
 }
 
 /// With ranks. The next commit tells the others, and decides: until then captures of the problem

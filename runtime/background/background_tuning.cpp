@@ -42,12 +42,14 @@ void lower_priority() noexcept {
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kPriority);
 }
 
-/// Nothing: the launch that has made the job is yet to put its launchable in use. Final: the
-/// program or the ranks have chosen.
-enum class InUse { nothing, provisional, final };
-InUse in_use(const ServedHandle& handle, const Values& problem) {
+/// Awaited: the launch that has made the job is yet to put its launchable in use. Final: the program
+/// or the ranks have chosen.
+enum class InUse { awaited, provisional, final };
+InUse in_use(ServedHandle& handle, const Values& problem) {
   const detail::Ready ready = handle.find(problem);
-  return !ready ? InUse::nothing : ready->provisional ? InUse::provisional : InUse::final;
+  if (ready && ready->provisional) return InUse::provisional;
+  const bool remade = handle.problems().state(problem) == ProblemState::being_remade;
+  return ready && !remade ? InUse::final : InUse::awaited;
 }
 
 }  // namespace
@@ -129,13 +131,6 @@ void BackgroundTuning::take_found(std::vector<Proposal>& taken, const Which& whi
   jobs_->found.swap(kept);
 }
 
-/// Whether something waits for a commit. The mutex is held.
-bool BackgroundTuning::is_found(const void* handle, const Values& problem) const {
-  return std::any_of(jobs_->found.begin(), jobs_->found.end(), [&](const Proposal& one) {
-    return one.place == handle && one.launchable.problem == problem;
-  });
-}
-
 void BackgroundTuning::drop(const void* handle, const Values& problem) {
   std::vector<Proposal> dropped;  // outlives the lock: unloading may wait for running kernels
   const std::lock_guard lock(jobs_->mutex);
@@ -192,8 +187,9 @@ bool BackgroundTuning::goes_on(const Recall& known) const {
   return !answers(known, tuning, false);
 }
 
-bool BackgroundTuning::settled() const {
+bool BackgroundTuning::settled() {
   if (engine_.options().tuning.ranks) return all_settled_;
+  if (engine_.options().background.publish == Publish::at_once) settle_given_up();
   const std::lock_guard lock(jobs_->mutex);
   return jobs_->unsettled.empty();
 }
@@ -252,7 +248,7 @@ void BackgroundTuning::work(const std::shared_ptr<Jobs>& jobs,
     std::shared_ptr<ServedHandle> handle = job.handle.lock();
     const InUse what = handle ? in_use(*handle, job.problem) : InUse::provisional;
     Then then = Then::measure_later;
-    if (what == InUse::nothing) {
+    if (what == InUse::awaited) {
       job.not_before = times->now() + kUntilInUse;
     } else if (what == InUse::final) {
       drop(handle.get(), job.problem);

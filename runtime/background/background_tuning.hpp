@@ -33,7 +33,7 @@ namespace kiln::runtime {
 /// A problem of which something provisional is in use.
 struct Unsettled {
   std::weak_ptr<ServedHandle> handle;
-  bool given_up = false;  ///< with ranks: nothing is looked for here any more
+  bool given_up = false;  ///< nothing is looked for here any more
 };
 
 class BackgroundTuning final : public Background {
@@ -58,7 +58,7 @@ class BackgroundTuning final : public Background {
   const std::shared_ptr<MeasuringTimes>& times() const noexcept { return times_; }
   std::shared_ptr<detail::OpenWindow> open_window(double max_seconds) override;
   bool goes_on(const Recall& known) const override;
-  bool settled() const override;
+  bool settled() override;
   std::uint64_t generation() const noexcept override { return generation_; }
   CommitReport commit(const CommitOptions& options) override;
 
@@ -95,13 +95,13 @@ class BackgroundTuning final : public Background {
               const std::vector<PendingChange>& pending, Definitions& definitions);
   void stop_looking(const void* handle, const Values& problem);
   void give_up(const void* handle, const Values& problem) noexcept;
+  void settle_given_up() noexcept;
   void keep_in_use(const std::shared_ptr<ServedHandle>& handle, const Values& problem) noexcept;
   bool publish(const std::shared_ptr<ServedHandle>& handle, detail::Launchable launchable,
                const detail::Ready& seen);
   template <class Which>
   void take_found(std::vector<Proposal>& taken, const Which& which);
   bool unsettled(const void* handle, const Values& problem) const;
-  bool is_found(const void* handle, const Values& problem) const;
   void say(LogLevel level, const std::string& text) noexcept;
   void count_error() noexcept;
 

@@ -111,6 +111,7 @@ CommitReport BackgroundTuning::commit(const CommitOptions& options) {
     times_->notify();
   }
   settle(found, unfound, committed.pending, definitions);
+  settle_given_up();
   return std::move(committed.report);
 }
 

@@ -98,7 +98,7 @@ CommitReport Runtime::commit(const CommitOptions& options) const {
 }
 
 bool Runtime::settled() const {
-  if (const runtime::Background* const background = engine_->background()) {
+  if (runtime::Background* const background = engine_->background()) {
     if (!background->settled()) return false;
     if (engine_->options().tuning.ranks) return true;  // a stand-in is this rank's alone
   }

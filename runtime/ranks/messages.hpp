@@ -39,12 +39,11 @@ std::uint64_t short_digest(std::span<const std::byte> bytes);
 inline constexpr std::uint32_t kProtocol = 8;
 
 /// Whether a rank tries candidates in a worker. Those that run in step: all ranks do where one
-/// wants to and none must not. Others: each may where one wants to, because a candidate has faulted
-/// there.
+/// wants to and none must not. Others: each may where one wants to.
 enum class RankIsolation : std::uint64_t {
-  no,    ///< it cannot, or is asked not to
+  no,    ///< it cannot, or is asked not to; not in step: it knows of no fault
   may,   ///< it has no reason to, so far
-  wants  ///< it is asked to
+  wants  ///< it is asked to; not in step: it knows of a fault
 };
 
 /// Before the agreement: what a rank has. Its size never changes, however many problems there are.

@@ -39,7 +39,7 @@ class Background {
   /// As Runtime::window, with a limit that is checked.
   virtual std::shared_ptr<detail::OpenWindow> open_window(double max_seconds) = 0;
   /// As Runtime::settled.
-  virtual bool settled() const = 0;
+  virtual bool settled() = 0;
   /// How often anything was published.
   virtual std::uint64_t generation() const noexcept = 0;
   /// As Runtime::commit.

@@ -35,13 +35,13 @@ void RankWorkers::decide(std::span<const HeldMessage> all) {
            all.begin();
   };
   const auto none = std::ssize(all), refuses = first_that(RankIsolation::no);
-  const bool others_want = first_that(RankIsolation::wants) != none;
+  const bool any_wants = first_that(RankIsolation::wants) != none;
   if (!in_step_) {
-    alone_ = others_want;
+    alone_ = any_wants;
     return;
   }
   const bool wanted =
-      others_want || asked_ == Isolation::always || (asked_ == Isolation::after_fault && faulted_);
+      any_wants || asked_ == Isolation::always || (asked_ == Isolation::after_fault && faulted_);
   agreed_ = wanted && refuses == none;
   if (!wanted || agreed_) return;
   why_not_ =

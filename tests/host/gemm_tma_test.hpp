@@ -34,7 +34,7 @@ inline std::string text_of(const GemmTma& c) {
   for (bool value : {c.along_n, c.persistent, c.swap, c.store_tma, c.programmatic})
     text += ", " + flag(value);
   return text + ", kiln::templates::GemmOperands(" + std::to_string(static_cast<int>(c.operands)) +
-         ")}";
+         "), " + flag(c.few_scales) + "}";
 }
 
 /// Rows of A or of B, k along each, as they are copied; `batches`: 0, or how many such arrays.

@@ -107,6 +107,20 @@ constexpr GemmTma kBlockConfigs[] = {
      kScaled},
 };
 
+/// With scales for half of the stages.
+constexpr GemmTma with_few_scales(GemmTma c) {
+  c.few_scales = true;
+  return c;
+}
+constexpr GemmTma kFewScales[] = {
+    with_few_scales({kTogether, 256, 48, 128, 4, 2, 1, 2, 1, 1, false, 2, true, true, false, true,
+                     false, kScaled}),
+    with_few_scales({kTogether, 192, 64, 128, 4, 3, 1, 1, 1, 1, false, 2, true, true, false, true,
+                     false, kScaled}),
+    with_few_scales(kBlockConfigs[3]),
+    with_few_scales(kBlockConfigs[5]),
+};
+
 }  // namespace
 
 TEST_CASE("the GEMM for Hopper multiplies each 128 k with the scales of their blocks",
@@ -117,6 +131,7 @@ TEST_CASE("the GEMM for Hopper multiplies each 128 k with the scales of their bl
     if (!c.store_tma) check_blocks(c, 70, 139, 256);  // rows of C begin anywhere
   }
   check_blocks(kBlockConfigs[2], 40, 424, 256);  // the second tile lies in three blocks
+  for (const GemmTma& c : kFewScales) check_blocks(c, 280, 408, 1152);
 }
 
 TEST_CASE("the GEMM for Hopper scales blocks: one config of each kind", "[host][gemm_tma]") {

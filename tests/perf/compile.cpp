@@ -1,8 +1,10 @@
 // How much faster many candidates compile on all cores than on one, and how much faster an instance
-// comes from the store than from its compiler.
+// comes from the store than from its compiler; and what a kernel for Hopper takes.
 #include <exception>
 #include <span>
+#include <stdexcept>
 #include <thread>
+#include <variant>
 
 #include "build_all.hpp"
 #include "kiln/registry.hpp"
@@ -86,9 +88,82 @@ void measure(const char* name, const Target& target) try {
   std::printf("%s: skipped: %s\n", name, error.what());
 }
 
+/// A kernel that copies a tile of 64 x 64 by TMA and multiplies it, or the same without a body.
+kiln::KernelDefinition small_tile(bool for_hopper) {
+  kiln::KernelDefinition kernel;
+  kernel.name = for_hopper ? "tile" : "nothing";
+  kernel.entry = "k";
+  kernel.source.text = !for_hopper ? "template <int n> __global__ void k(float* out) { *out = n; }"
+                                   : R"(#include <kiln/hopper.cuh>
+template <int n>
+__global__ void __launch_bounds__(128) k(float* out,
+                                         const __grid_constant__ kiln::hopper::TensorMap a) {
+  using namespace kiln::hopper;
+  __shared__ __align__(1024) unsigned char tile[2][8192];
+  __shared__ Barrier full;
+  if (threadIdx.x == 0) {
+    full.init(1);
+    publish_barriers();
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    full.arrive_expect(16384);
+    load_tile(tile[0], a, full, 0, 0);
+    load_tile(tile[1], a, full, 0, 64);
+  }
+  full.wait(0);
+  float sums[n / 8][4];
+  multiply_fence();
+  for (int l = 0; l < 64; l += 16)
+    multiply<__nv_bfloat16>(sums, advance(operand<128>(tile[0]), l * 2),
+                            advance(operand<128>(tile[1]), l * 2), l > 0);
+  multiply_commit();
+  multiply_wait<0>();
+  for (int j = 0; j < n / 8; ++j)
+    for (int e = 0; e < 4; ++e) {
+      multiplied(sums[j][e]);
+      out[(j * 4 + e) * 128 + threadIdx.x] = sums[j][e];
+    }
+}
+)";
+  kernel.arguments = {"float*"};
+  if (for_hopper) kernel.arguments.push_back("kiln::hopper::TensorMap");
+  kernel.space.parameter("n", {64}, 64);
+  kernel.passing = kiln::Passing::template_arguments;
+  return kernel;
+}
+
+/// What a small tile for Hopper takes to compile, beyond a kernel that does nothing.
+void measure_hopper(const Target& target) try {
+  std::vector<double> nothing, tile;
+  const auto compile = [&](bool for_hopper) {
+    Builder builder(std::make_shared<kiln::cache::Store>(kiln::StoreOptions{.disk = false}),
+                    kiln::runtime::make_compiler, {}, 1);
+    builder.compiler(target.kind);
+    const kiln::KernelDefinition kernel = small_tile(for_hopper);
+    return perf::seconds([&] {
+      const auto build = builder.build(kernel, kiln::Values{64}, target);
+      if (const auto* failure = std::get_if<kiln::CompileFailure>(&build.outcome))
+        throw std::runtime_error(failure->log);
+    });
+  };
+  for (int i = 0; i < 5; ++i) {
+    nothing.push_back(compile(false));
+    tile.push_back(compile(true));
+  }
+  const double seconds = perf::median(tile);
+  perf::report("nvrtc sm_90a: a small tile with kiln/hopper.cuh", seconds * 1e3, "ms",
+               "goal <= 500");
+  perf::report("nvrtc sm_90a: of it beyond an empty kernel",
+               (seconds - perf::median(nothing)) * 1e3, "ms");
+} catch (const std::exception& error) {
+  std::printf("kiln/hopper.cuh: skipped: %s\n", error.what());
+}
+
 }  // namespace
 
 int main() {
   measure("host", Target::this_host());
   measure("nvrtc sm_90a", Target::parse("sm_90a"));
+  measure_hopper(Target::parse("sm_90a"));
 }

@@ -96,6 +96,7 @@ __device__ __forceinline__ void grouped_roles(Body& body, Tiles& tiles, const Bl
         int end;
         const auto at = tiles.place(body, tile, end);
         if constexpr (c.scaled()) body.copy_scales(at, stage);
+        __syncwarp();
       }
     }
     return;

@@ -47,6 +47,7 @@ struct GemmTma {
   bool store_tma;            // tiles leave through shared memory and TMA, else from registers
   bool programmatic;         // the launch may begin before the stream's previous one has ended
   GemmOperands operands = GemmOperands::two_bytes;
+  bool few_scales = false;  // scales of blocks have place for half of the stages, at least four
 
   static constexpr int kResult = 2;  // bytes of an element of C
   constexpr int element() const {    // and of A and B
@@ -85,7 +86,8 @@ struct GemmTma {
     return common;
   }
   constexpr int scale_piece(bool pairs) const { return scale_group(pairs) * (pairs ? 2 : 1); }
-  /// And scales that a thread has, of two slices, if its columns are along m.
+  /// And scales that a thread has if its columns are along m: of two slices, of which one is used
+  /// where parts are multiplied one after the other.
   constexpr int column_factors() const { return scaled() && swap ? block_n / 2 : 0; }
   /// All that a thread has in registers.
   constexpr int held_sums() const {
@@ -147,11 +149,8 @@ struct GemmTma {
   static constexpr int kMostScaleBlocks = 8;
   constexpr int scales_along_m() const { return swap ? block_n : block_m; }
   constexpr int slice_scales() const { return scaled() ? scales_along_m() + kMostScaleBlocks : 0; }
-  /// Slices whose scales are there at once, stage i's at i % scale_slots(). Long slices need not be
-  /// looked ahead for as far as stages reach, and with many scales those would cost a stage.
-  constexpr int scale_slots() const {
-    return scales_along_m() > 128 && stages % 2 == 0 ? stages / 2 : stages;
-  }
+  /// Slices whose scales are there at once: stage i's at i % scale_slots().
+  constexpr int scale_slots() const { return few_scales ? stages / 2 : stages; }
   /// Where scales begin in shared memory, behind stages and what is staged, and where barriers do.
   constexpr int scales_at() const { return buffer_bytes() + staging_bytes(); }
   constexpr int barriers_at() const { return scales_at() + 4 * scale_slots() * slice_scales(); }
@@ -166,7 +165,12 @@ struct GemmTma {
     const unsigned most_bytes =
         228u * 1024u / static_cast<unsigned>(blocks) - 1024u - static_cast<unsigned>(reserved);
     GemmTma most = *this;
-    for (most.stages = 24; most.stages > 2 && most.shared_bytes() > most_bytes;) --most.stages;
+    for (most.stages = 24; most.stages > 2; --most.stages)
+      for (int few = 0; few < 2; ++few) {
+        most.few_scales = few == 1 && scaled() && most.stages >= 4 && most.stages % 2 == 0;
+        if (most.shared_bytes() <= most_bytes) return most;
+      }
+    most.few_scales = false;
     return most;
   }
 
@@ -183,7 +187,8 @@ struct GemmTma {
            (split_k * parts == 1 ||
             (!persistent && !store_tma && cluster_m == 1 && cluster_n == 1)) &&
            (split_k == 1 || parts == 1) && parts >= 1 && (parts > 1 || !later) &&
-           (!store_tma || swap || block_n % 16 == 0) && shared_bytes() <= 227u * 1024u;
+           (!store_tma || swap || block_n % 16 == 0) &&
+           (!few_scales || (stages >= 4 && stages % 2 == 0)) && shared_bytes() <= 227u * 1024u;
   }
   /// Whether operands can be copied as they lie: those across k go in 64 rows or columns at a time.
   constexpr bool copies(bool rows_across, bool columns_across) const {
@@ -236,4 +241,4 @@ constexpr GemmTma gated_results_of(GemmTma c) {
 
 KILN_CONFIG(kiln::templates::GemmTma, schedule, block_m, block_n, block_k, stages, consumers,
             cluster_m, cluster_n, split_k, parts, later, group, along_n, persistent, swap,
-            store_tma, programmatic, operands)
+            store_tma, programmatic, operands, few_scales)

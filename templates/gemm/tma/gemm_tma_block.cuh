@@ -235,11 +235,14 @@ struct GemmTmaBody {
 #pragma unroll 1
     for (int slice = 0; slice < slices + kFetchedStages; ++slice) {
       empty[stage.index].wait(stage.parity ^ 1);
-      if constexpr (c.scale_slots() < c.stages) {  // the slice whose scales were there
-        const bool around = stage.index < c.scale_slots();
-        empty[stage.index + (around ? c.stages : 0) - c.scale_slots()].wait(stage.parity ^ around);
+      if (slice < slices) {
+        if constexpr (c.few_scales) {  // the slice whose scales were there, but for what is fetched
+          const bool around = stage.index < c.scale_slots();
+          const int before = stage.index + (around ? c.stages : 0) - c.scale_slots();
+          empty[before].wait(stage.parity ^ around);
+        }
+        scales.copy(scales_of_stage(stage.index));
       }
-      if (slice < slices) scales.copy(scales_of_stage(stage.index));
       full[stage.index].arrive_after_copies();
       stage.next();
     }
@@ -268,6 +271,7 @@ struct GemmTmaBody {
 
   /// The stage may be overwritten, as far as this warpgroup is concerned.
   __device__ __forceinline__ void release(int stage) {
+    if constexpr (c.scaled()) __syncwarp();  // its lanes have read scales
     const int thread = static_cast<int>(threadIdx.x) % (128 / kReleasing);
     if constexpr (c.cluster_m * c.cluster_n == 1) {
       if (thread == 0) empty[stage].arrive();

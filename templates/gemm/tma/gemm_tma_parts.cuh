@@ -34,6 +34,8 @@ constexpr bool gemm_tma_fits() {
                 "block_k: 128 bytes or, unless sums are exact, 256");
   static_assert(c.stages >= 2 && c.stages <= c.threads(), "stages: at least 2 buffers");
   static_assert(c.shared_bytes() <= 227 * 1024, "shared memory: at most 227 KiB");
+  static_assert(!c.few_scales || (c.scaled() && c.stages >= 4 && c.stages % 2 == 0),
+                "few_scales: half of the stages, of which there are at least 4");
   static_assert(c.group >= 1, "group: at least 1 tile");
   static_assert(c.copied_m() % 8 == 0 && c.copied_n() % 8 == 0,
                 "cluster: each block copies a multiple of 8 rows and of 8 columns");
