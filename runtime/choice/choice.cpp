@@ -67,8 +67,7 @@ void TunedChoiceCore::launch(Span problem, Stream stream, void** args) {
     if (const Launchable* known = find(problem, section))
       return call(*known, problem, stream, args);
   }
-  if (const auto sealed = engine_->serving().sealed();
-      sealed && !engine_->device()->capturing(stream) && !in_use(problem))
+  if (const auto sealed = engine_->serving().sealed(); sealed && !in_use(problem))
     return launch_unprepared(problem, *sealed, stream, args);
   const Ready made = obtain(problem, stream, true);
   call(*made, problem, stream, args);

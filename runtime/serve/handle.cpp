@@ -13,6 +13,7 @@
 #include "runtime/serve/launch_checks.hpp"
 #include "runtime/serve/one_config.hpp"
 #include "runtime/serve/problems.hpp"
+#include "runtime/serve/provisional.hpp"
 #include "runtime/serve/provisions.hpp"
 #include "runtime/serve/served_handle.hpp"
 #include "runtime/serve/swap_spans.hpp"
@@ -317,12 +318,11 @@ class KernelHandle final : public runtime::ServedHandle {
 
   /// What is put in use before a final winner is known: where it may be improved on, provisional.
   Launchable mark_provisional(Launchable made) {
-    runtime::Background* const background = engine_->background();
-    if (!background || fixed_ ||
-        runtime::empty(definition_.launch(made.config, made.problem, limits())))
+    if (fixed_ || runtime::empty(definition_.launch(made.config, made.problem, limits())))
       return made;
-    return background->provisional(
-        std::move(made), std::static_pointer_cast<runtime::ServedHandle>(shared_from_this()));
+    return runtime::may_improve(*engine_,
+                                std::static_pointer_cast<runtime::ServedHandle>(shared_from_this()),
+                                std::move(made));
   }
 
   static Ready ready_or_throw(const Problems::StandIn& outcome) {

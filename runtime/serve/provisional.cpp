@@ -3,6 +3,8 @@
 #include <span>
 #include <utility>
 
+#include "runtime/serve/engine.hpp"
+
 namespace kiln::runtime {
 
 using detail::Launchable;
@@ -45,6 +47,14 @@ Launchable provisional(Launchable launchable, Captures& captures,
   wrapped.owner = std::make_shared<const Provisional>(
       Provisional{std::move(launchable), captures, std::move(handle)});
   return wrapped;
+}
+
+Launchable may_improve(detail::Engine& engine, const std::shared_ptr<ServedHandle>& handle,
+                       Launchable launchable) {
+  if (Background* const background = engine.background())
+    return background->provisional(std::move(launchable), handle);
+  if (engine.options().mode != Mode::tune_now) return launchable;
+  return provisional(std::move(launchable), engine.captures(), handle);
 }
 
 const Launchable& launchable_of(const Launchable& ready) { return owner_of(ready).launchable; }

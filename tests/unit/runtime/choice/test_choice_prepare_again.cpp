@@ -4,6 +4,7 @@
 
 #include "choice_fixture.hpp"
 #include "kiln_test.hpp"
+#include "unit/runtime/capturing_device.hpp"
 
 using namespace kiln;
 using namespace kiln::test;
@@ -103,4 +104,29 @@ TEST_CASE_METHOD(Twice, "a choice without a compiler for its kernel is measured 
   const auto f = tuned(runtime, twice);
   CHECK(runtime.prepare(of_choices({50})).problems[0].state == State::tuned);
   CHECK(f.chosen({50}).name == "template");
+}
+
+TEST_CASE_METHOD(Twice, "a sealed runtime counts a choice's other problems in captures, too",
+                 "[choice][prepare][sealed]") {
+  const auto graphs = std::make_shared<CapturingDevice>(process.script);
+  graphs->compute = compute_doubling;
+  process.device = graphs;
+  const Runtime runtime = process.runtime();
+  const auto f = tuned(runtime, twice);
+  runtime.prepare(of_choices({40}));
+  const auto policy = GENERATE(OnUnprepared::serve, OnUnprepared::error);
+  runtime.seal(policy);
+  Buffers data(50);
+  const Stream stream{reinterpret_cast<void*>(0x5000)};
+  graphs->begin(stream);
+  const auto launch = [&] { f(stream, data.y.data(), data.x.data(), 50); };
+  if (policy == OnUnprepared::error)
+    CHECK_THROWS_AS(launch(), UnpreparedError);
+  else
+    CHECK_THROWS_AS(launch(), CaptureError);
+  const auto graph = graphs->end(stream);
+  CHECK(graph->broken.empty());
+  CHECK(graph->nodes.empty());
+  CHECK(runtime.statistics().unprepared_refused == 1);
+  CHECK(runtime.wanted().wanted == std::vector{wanted_choice(50, 1)});
 }

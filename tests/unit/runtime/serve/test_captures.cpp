@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "kiln/function.hpp"
+#include "kiln/prepare.hpp"
 #include "kiln/region.hpp"
 #include "kiln_test.hpp"
 #include "unit/runtime/serve/captures_fixture.hpp"
@@ -213,6 +214,33 @@ TEST_CASE("a launch of what is ready does not ask whether it is captured", "[run
   launch(handle, b, {});
   launch_in_a_region(handle, b, {});
   CHECK(process.graphs->queries == 0);
+}
+
+TEST_CASE("what was prepared untuned is captured as that, and refreshed once it is tuned",
+          "[runtime][captures]") {
+  Directory directory;
+  Capturer process(directory.path());
+  process.of(8).seconds = 0.5e-3;
+  const Runtime runtime = process.runtime();
+  const auto handle = runtime.tuned(doubling());
+  Manifest manifest;
+  manifest.wanted.push_back(WantedInstance{"doubling", {}, "generic", {{"n", kN}}, {}});
+  REQUIRE(runtime.prepare(manifest, {.work = PrepareWork::compile}).problems.size() == 1);
+  Buffers b(kN);
+  const auto captured = attempt(*process.graphs, [&](Stream stream) { launch(handle, b, stream); });
+  REQUIRE(captured.ended == Attempt::Ended::recorded);
+  CHECK(runtime.statistics().provisional == 1);
+  auto exec = CapturingDevice::instantiate(*captured.graph);
+  const auto early = runtime.refresh({captured.graph.get(), &exec});
+  CHECK(early.refreshed == 0);
+  REQUIRE(early.kept.size() == 1);
+  CHECK_THAT(early.kept[0].launch, Catch::Contains("doubling n=60"));
+  handle.tune({kN});
+  CHECK(runtime.refresh({captured.graph.get(), &exec}).refreshed == 1);
+  // What is tuned is captured as such.
+  const auto second = attempt(*process.graphs, [&](Stream stream) { launch(handle, b, stream); });
+  CHECK(second.ended == Attempt::Ended::recorded);
+  CHECK(runtime.statistics().provisional == 1);
 }
 
 TEST_CASE("typed launches in a capture are held to the same", "[runtime][captures]") {
