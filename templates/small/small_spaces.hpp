@@ -184,15 +184,26 @@ KernelDefinition within(KernelDefinition kernel, const Space<Tile, Problem>& typ
     const auto values = to_values(as_config(from_values<Tile>(tile), d));
     return Values(values.begin(), values.end());
   };
-  kernel.configs = [space, config_of](std::span<const std::int64_t> problem,
-                                      const DeviceLimits& d) {
+  const auto own_default = [own = kernel.space, for_problem = kernel.default_for](
+                               std::span<const std::int64_t> problem, const DeviceLimits& d) {
+    Values config = for_problem ? for_problem(problem, d) : Values{};
+    if (config.empty())
+      config = own.default_config(d.on_host() ? Target::Kind::host : Target::Kind::cuda);
+    return config;
+  };
+  // Where none of a list's configs is taken, the whole space would be searched.
+  kernel.configs = [space, config_of, own_default, own = kernel.space](
+                       std::span<const std::int64_t> problem, const DeviceLimits& d) {
     std::vector<Values> listed;
+    bool taken = false;
     for_each_config(space, problem, d, [&](auto tile, const Constraint* violated) {
       Values config = config_of(tile, d);
-      if (violated == nullptr && std::ranges::find(listed, config) == listed.end())
-        listed.push_back(std::move(config));
+      if (violated != nullptr || std::ranges::find(listed, config) != listed.end()) return true;
+      taken = taken || own.violated(config, problem, d) == nullptr;
+      listed.push_back(std::move(config));
       return true;
     });
+    if (!taken) listed.push_back(own_default(problem, d));
     return listed;
   };
   kernel.default_for = [space, config_of, own = kernel.space](std::span<const std::int64_t> problem,
@@ -212,7 +223,8 @@ KernelDefinition within(KernelDefinition kernel, const Space<Tile, Problem>& typ
 
 /// The kernel, with nothing to search but its small space. Its default is that space's, where the
 /// kernel takes it on the device, else its own. The spaces are of 2-byte types: of others a GPU
-/// takes nearly none of their configs, and what is left is the default.
+/// takes nearly none of their configs, and what is left is the default; so it is for problems that
+/// are smaller than each of its blocks.
 /// @throws UserError for a kernel that is none of those above.
 inline KernelDefinition in_small_space(KernelDefinition kernel) {
   if (kernel.name == "rope_norm")

@@ -9,6 +9,7 @@
 #include "kiln/space_query.hpp"
 #include "kiln_test.hpp"
 #include "runtime/tune/best_guess.hpp"
+#include "runtime/tune/candidate_list.hpp"
 #include "templates/kernels.hpp"
 #include "templates/small/small_spaces.hpp"
 
@@ -117,6 +118,24 @@ TEST_CASE("a kernel in its small space searches that alone, and what it lists ca
              (std::string(name) == "gemm_fp8" && device.limits.compute_capability != 90)));
     }
   CHECK_THROWS_AS(in_small_space(registry.make("gemm", "bf16")), UserError);
+}
+
+TEST_CASE("where a small space has nothing for a problem, its kernel has its default alone",
+          "[templates]") {
+  const Registry registry = shipped_kernels();
+  struct Named {
+    const char* name;
+    Values problem;
+  };
+  for (const auto& [name, problem] :
+       {Named{"gemm_gated_silu", {1, 14336, 4096}}, {"gemm_fp8", {16, 4096, 14336}}})
+    for (const DeviceInfo& device : {small_device(80, "sm_80"), small_device(90, "sm_90a")}) {
+      const KernelDefinition k = in_small_space(registry.make(name, "bf16"));
+      CAPTURE(name, device.target.arch);
+      const auto list = runtime::candidate_list(k, problem, device, 0, 1);
+      CHECK(list.configs == std::vector<Values>{runtime::untuned_config(k, problem, device)});
+      CHECK(list.whole);
+    }
 }
 
 TEST_CASE("points of small spaces stand for configs of the kernels", "[templates]") {
