@@ -62,7 +62,8 @@ struct GemmTma {
   constexpr int cluster() const { return cluster_m * cluster_n * split_k; }
   /// Tiles of 64 rows that a consumer has at a time, and a thread's sums.
   constexpr int row_tiles() const {
-    return block_m / 64 / (schedule == GemmSchedule::cooperative ? consumers : 1);
+    const bool shared = schedule == GemmSchedule::cooperative && consumers > 1;
+    return block_m / 64 / (shared ? consumers : 1);
   }
   constexpr int sums() const { return row_tiles() * block_n / 2; }
   /// With exact sums of 8-bit products: tiles of 64 rows whose products have sums of their own,

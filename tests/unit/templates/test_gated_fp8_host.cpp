@@ -211,9 +211,16 @@ TEST_CASE("gated activations as 8-bit floats: zeros, NaNs and infinities", "[tem
   CHECK((scales[2] == 3.0f / 448 && scales[4 + 2] == 3.0f / 448 && scales[8 + 2] == kInfinity));
   CHECK((at(2, 0) == -448 && at(2, 257) == 0 && std::isnan(at(2, 290)) && std::isnan(at(1, 5))));
 
-  const float scale = 0.5f;
-  HostInstance<GatedFp8TensorKernel<float>>(gated_fp8_tensor_kernel<float, Relu>(),
-                                            {32, 1, 4, 2, false, false})(
-      {kRows, kHidden}, q.data(), from, &scale, kRows, kHidden);
-  CHECK((at(2, 0) == -6 && at(1, 6) == 6 && at(2, 290) == -448 && std::isnan(at(1, 5))));
+  const auto tensor = gated_fp8_tensor_kernel<float, Relu>();
+  const HostInstance<GatedFp8TensorKernel<float>> by_scale(tensor, {32, 1, 4, 2, false, false});
+  for (const float scale : {0.5f, -0.5f, 0.0f, kInfinity, kNan}) {
+    CAPTURE(scale);
+    by_scale({kRows, kHidden}, q.data(), from, &scale, kRows, kHidden);
+    if (scale == 0.5f)
+      CHECK((at(2, 0) == -6 && at(1, 6) == 6 && at(2, 290) == -448 && std::isnan(at(1, 5))));
+    // What is below 2^-126 counts as that.
+    if (scale <= 0) CHECK((at(2, 0) == -448 && at(1, 6) == 448 && at(0, 0) == 0));
+    if (scale == kInfinity) CHECK((at(2, 0) == 0 && at(1, 6) == 0 && std::isnan(at(2, 290))));
+    if (std::isnan(scale)) CHECK((std::isnan(at(2, 0)) && std::isnan(at(0, 0))));
+  }
 }

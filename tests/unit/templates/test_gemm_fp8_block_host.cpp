@@ -135,6 +135,8 @@ TEST_CASE("gemm with scales of blocks: NaNs and infinite scales stay where they 
   x.scale_b(130, 0) = std::numeric_limits<float>::quiet_NaN();
   x.scale_a(5, 0) = std::numeric_limits<float>::infinity();
   x.scale_a(6, 0) = std::numeric_limits<float>::infinity();
+  x.scale_a(8, 1) = -0.5f;
+  x.scale_a(9, 0) = x.scale_a(9, 1) = 0;
   for (std::size_t l = 0; l < 128; ++l) {
     x.a[5 * 256 + l] = x.b[9 * 256 + l] = float8_e4m3(1);
     x.a[6 * 256 + l] = float8_e4m3(l < 64 ? 1 : -2);
@@ -149,6 +151,11 @@ TEST_CASE("gemm with scales of blocks: NaNs and infinite scales stay where they 
   CHECK(wrong == 0);
   CHECK(float(x.c[5 * 140 + 9]) == std::numeric_limits<float>::infinity());
   CHECK(float(x.c[6 * 140 + 9]) == -std::numeric_limits<float>::infinity());
+  // Scales that are negative or zero are factors like any others.
+  for (const std::size_t i : {8U, 9U})
+    for (std::size_t j = 12; j < 128; ++j)
+      wrong += float(x.c[i * 140 + j]) != float(bfloat16(x.element<float>(i, j)));
+  CHECK(wrong == 0);
 }
 
 TEST_CASE("gemm with scales of blocks reads those that quantize_blocks writes", "[templates]") {
@@ -289,6 +296,18 @@ TEST_CASE("grouped gemm with scales of blocks: data, epilogues, verdicts and ref
   CHECK_THAT(template_test::refusal([&] {
                gemm({}, c.data(), std::as_const(a).data(), std::as_const(b).data(), ends.data(), 8,
                     8, 200, 2, std::as_const(scales).data(), std::as_const(scales).data());
+             }),
+             Catch::Contains("k is 200"));
+  const auto padded = runtime.tuned(gemm_padded_fp8_block_kernel<>());
+  CHECK_THAT(template_test::refusal([&] {
+               padded({}, c.data(), std::as_const(a).data(), std::as_const(b).data(), ends.data(),
+                      8, 8, 200, 2, 4, std::as_const(scales).data(), std::as_const(scales).data());
+             }),
+             Catch::Contains("k is 200"));
+  const auto masked = runtime.tuned(gemm_masked_fp8_block_kernel<>());
+  CHECK_THAT(template_test::refusal([&] {
+               masked({}, c.data(), std::as_const(a).data(), std::as_const(b).data(), ends.data(),
+                      4, 8, 200, 2, 0, std::as_const(scales).data(), std::as_const(scales).data());
              }),
              Catch::Contains("k is 200"));
 }

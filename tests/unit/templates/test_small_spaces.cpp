@@ -138,6 +138,21 @@ TEST_CASE("where a small space has nothing for a problem, its kernel has its def
     }
 }
 
+TEST_CASE("whole spaces of 8-bit products can be looked through", "[templates]") {
+  const Registry registry = shipped_kernels();
+  for (const char* name : {"gemm_fp8", "gemm_fp8_block", "gemm_fp8_gated_silu"})
+    for (const DeviceInfo& device : {small_device(80, "sm_80"), small_device(90, "sm_90a")}) {
+      KernelDefinition k = registry.make(name, "bf16");
+      k.configs = nullptr;
+      CAPTURE(name, device.target.arch);
+      const Values problem{256, 4096, 4096};
+      const auto list = runtime::candidate_list(k, problem, device, 8, 1);
+      CHECK(list.configs.size() == 8);
+      for (const Values& config : list.configs)
+        CHECK(k.space.violated(config, problem, device.limits) == nullptr);
+    }
+}
+
 TEST_CASE("points of small spaces stand for configs of the kernels", "[templates]") {
   const DeviceLimits ampere = limits_of(80, 108, 40 << 20), hopper = limits_of(90, 132, 50 << 20);
   const Gemm gated = as_config(GatedMlpTile{64, 64, 32, 4, 3}, ampere);
