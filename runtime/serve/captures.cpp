@@ -18,6 +18,7 @@ using detail::Launchable;
 /// A launch that refresh() may exchange.
 struct Captures::CapturedLaunch {
   std::weak_ptr<detail::TunableHandle> handle;
+  std::string described;  ///< kernel, problem and config: the handle may be gone when it is asked
   Launchable launched;
   Launch launch;
   Values bucket, problem;
@@ -121,7 +122,11 @@ void Captures::launch_refreshable(const std::weak_ptr<detail::TunableHandle>& ha
   if (!capture)
     throw counted("the capture of the stream has ended or failed while a launch was prepared");
   const std::shared_ptr<Captured> captured = of(*capture);
+  std::string described;
+  if (const auto core = handle.lock())
+    described = describe(core->what(), {problem.begin(), problem.end()}, launchable.config);
   CapturedLaunch recorded{handle,
+                          described,
                           launchable,
                           launch,
                           bucket,
@@ -186,7 +191,7 @@ RefreshResult Captures::refresh(const InstantiatedGraph& graph) {
     };
     const auto handle = then.handle.lock();
     if (!handle) {
-      keep({}, "its handle is gone, and with it what is in use");
+      keep(then.described, "its handle is gone, and with it what is in use");
       continue;
     }
     const detail::Tunable what = handle->what();

@@ -446,6 +446,7 @@ TEST_CASE("what cannot be exchanged is kept and named", "[runtime][captures]") {
     const RefreshResult result = r.refresh();
     REQUIRE(result.kept.size() == 2);
     CHECK_THAT(result.kept[0].why, Catch::Contains("handle is gone"));
+    CHECK_THAT(result.kept[0].launch, Catch::Contains("n=60 with a=2"));
     CHECK(r.run() == Names{"k<2, 0>", "k<2, 0>"});
   }
   SECTION("another graph") {
