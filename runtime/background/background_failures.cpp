@@ -1,6 +1,7 @@
 // What becomes of a problem that cannot be tuned behind its launches, and of all when the device is
 // lost on which they are measured.
 #include <chrono>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -62,17 +63,23 @@ void BackgroundTuning::device_lost(const std::string& why) noexcept {
     const std::lock_guard lock(jobs_->mutex);
     for (auto& [place, one] : jobs_->unsettled) one.given_up = true;
   }
-  if (engine_.options().background.publish == Publish::at_once) settle_given_up();
+  settle_given_up();
 }
 
 /// Without ranks: what is in use is final where nothing better is looked for. Where another device
-/// has measured, this one still launches. A launch may just be putting something in use; then the
-/// next call comes to that.
+/// has measured, this one still launches. What was found comes first, so that all handles of its
+/// kernel get it, and a commit that has begun ends with this. What a launch is just putting in use
+/// is left to the next call.
 void BackgroundTuning::settle_given_up() noexcept {
-  if (engine_.options().tuning.ranks) return;
+  const std::unique_lock alone(committing_, std::try_to_lock);
+  if (alone) settle_given_up(alone);
+}
+void BackgroundTuning::settle_given_up(const std::unique_lock<std::mutex>&) noexcept {
+  if (engine_.options().tuning.ranks || !times_->ended()) return;
   std::vector<std::pair<std::shared_ptr<ServedHandle>, Values>> over;  // one may keep the engine
   try {
     const std::lock_guard lock(jobs_->mutex);
+    if (!jobs_->found.empty()) return;
     for (const auto& [place, one] : jobs_->unsettled) {
       if (!one.given_up) continue;
       over.push_back({nullptr, place.second});
@@ -82,7 +89,7 @@ void BackgroundTuning::settle_given_up() noexcept {
     count_error();
   }
   for (const auto& [handle, problem] : over)
-    if (handle && handle->find(problem)) keep_in_use(handle, problem);
+    if (handle && in_use(*handle, problem) != InUse::awaited) keep_in_use(handle, problem);
 }
 
 /// With ranks. The next commit tells the others, and decides: until then captures of the problem

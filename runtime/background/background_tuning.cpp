@@ -42,17 +42,14 @@ void lower_priority() noexcept {
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kPriority);
 }
 
-/// Awaited: the launch that has made the job is yet to put its launchable in use. Final: the program
-/// or the ranks have chosen.
-enum class InUse { awaited, provisional, final };
+}  // namespace
+
 InUse in_use(ServedHandle& handle, const Values& problem) {
   const detail::Ready ready = handle.find(problem);
   if (ready && ready->provisional) return InUse::provisional;
   const bool remade = handle.problems().state(problem) == ProblemState::being_remade;
   return ready && !remade ? InUse::final : InUse::awaited;
 }
-
-}  // namespace
 
 BackgroundTuning::BackgroundTuning(detail::Engine& engine, std::shared_ptr<Device> device)
     : engine_(engine),
@@ -189,7 +186,7 @@ bool BackgroundTuning::goes_on(const Recall& known) const {
 
 bool BackgroundTuning::settled() {
   if (engine_.options().tuning.ranks) return all_settled_;
-  if (engine_.options().background.publish == Publish::at_once) settle_given_up();
+  if (times_->ended()) settle_given_up();
   const std::lock_guard lock(jobs_->mutex);
   return jobs_->unsettled.empty();
 }

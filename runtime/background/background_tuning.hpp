@@ -36,6 +36,11 @@ struct Unsettled {
   bool given_up = false;  ///< nothing is looked for here any more
 };
 
+/// What launches of a problem get. Awaited: a launch is yet to put something in use. Final: the
+/// program or the ranks have chosen.
+enum class InUse { awaited, provisional, final };
+InUse in_use(ServedHandle& handle, const Values& problem);
+
 class BackgroundTuning final : public Background {
  public:
   /// Measures on `device`; null: on the engine's.
@@ -96,6 +101,7 @@ class BackgroundTuning final : public Background {
   void stop_looking(const void* handle, const Values& problem);
   void give_up(const void* handle, const Values& problem) noexcept;
   void settle_given_up() noexcept;
+  void settle_given_up(const std::unique_lock<std::mutex>& committing) noexcept;
   void keep_in_use(const std::shared_ptr<ServedHandle>& handle, const Values& problem) noexcept;
   bool publish(const std::shared_ptr<ServedHandle>& handle, detail::Launchable launchable,
                const detail::Ready& seen);

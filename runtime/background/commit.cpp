@@ -62,7 +62,7 @@ CommitReport commit_alone(detail::Engine& engine, const std::vector<Proposal>& f
 }  // namespace
 
 CommitReport BackgroundTuning::commit(const CommitOptions& options) {
-  const std::lock_guard alone(committing_);
+  const std::unique_lock alone(committing_);
   const bool ranks = engine_.options().tuning.ranks != nullptr;
   std::vector<Proposal> found;
   std::vector<Unfound> unfound;
@@ -111,7 +111,7 @@ CommitReport BackgroundTuning::commit(const CommitOptions& options) {
     times_->notify();
   }
   settle(found, unfound, committed.pending, definitions);
-  settle_given_up();
+  settle_given_up(alone);
   return std::move(committed.report);
 }
 

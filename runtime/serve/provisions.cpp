@@ -176,7 +176,7 @@ bool Provisions::use_expected(std::span<const std::int64_t> problem, const Value
 void Provisions::use_better_known(std::span<const std::int64_t> problem, const TuneResult& known) {
   const Ready used = problems_.find(problem);
   const Candidate& winner = known.winner();
-  if (!used || used->provisional || used->config == winner.config ||
+  if (!used || (used->provisional && engine_.background()) || used->config == winner.config ||
       winner.status != CandidateStatus::measured || problems_.kept_choice(problem))
     return;
   auto made = configs_.winner(problem, winner.config);

@@ -96,7 +96,7 @@ class Provisions {
                     Builder::Access access, Stay stay = Stay::always);
   /// Puts a result's winner in use in the place of an earlier one. A tuning has only waited, and
   /// what it waited for may have found something better. Nothing is put in use where nothing is,
-  /// since a launch tunes that; what is provisional, or a region has chosen, stays.
+  /// since a launch tunes that; what the background improves, or a region has chosen, stays.
   void use_better_known(std::span<const std::int64_t> problem, const TuneResult& known);
   /// Whether what stands in for the problem was found to be wrong: then a sealed runtime does not
   /// launch it.

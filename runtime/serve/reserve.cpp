@@ -11,6 +11,7 @@
 #include "runtime/device/device.hpp"
 #include "runtime/device/resource_check.hpp"
 #include "runtime/serve/problem_hash.hpp"
+#include "runtime/serve/provisional.hpp"
 #include "runtime/tune/size_distance.hpp"
 
 namespace kiln::runtime {
@@ -122,7 +123,7 @@ void Reserve::renew(const std::vector<Ready>& loaded, const std::vector<Ready>& 
     Found& found = place->second;
     ++found.problems;
     if (first || plan.launch.shared_bytes > found.fallback.plan.launch.shared_bytes)
-      found.fallback = {ready, std::move(plan)};
+      found.fallback = {unwrapped(ready), std::move(plan)};  // refreshed for no other problem
   }
   std::vector<Found> order;
   for (auto& [config, found] : by_config) order.push_back(std::move(found));

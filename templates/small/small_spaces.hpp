@@ -206,13 +206,13 @@ KernelDefinition within(KernelDefinition kernel, const Space<Tile, Problem>& typ
     if (!taken) listed.push_back(own_default(problem, d));
     return listed;
   };
-  kernel.default_for = [space, config_of, own = kernel.space](std::span<const std::int64_t> problem,
-                                                              const DeviceLimits& d) {
+  kernel.default_for = [space, config_of, own_default, own = kernel.space](
+                           std::span<const std::int64_t> problem, const DeviceLimits& d) {
     const Values& tile = space.default_config();
     Values config = config_of(tile, d);
     const bool taken =
         space.violated(tile, problem, d) == nullptr && own.violated(config, problem, d) == nullptr;
-    return taken ? config : Values{};
+    return taken ? config : own_default(problem, d);
   };
   kernel.untuned_by_cost = nullptr;
   // A record of the whole space is no answer here, nor the other way round.
@@ -223,8 +223,8 @@ KernelDefinition within(KernelDefinition kernel, const Space<Tile, Problem>& typ
 
 /// The kernel, with nothing to search but its small space. Its default is that space's, where the
 /// kernel takes it on the device, else its own. The spaces are of 2-byte types: of others a GPU
-/// takes nearly none of their configs, and what is left is the default; so it is for problems that
-/// are smaller than each of its blocks.
+/// takes nearly none of their configs, and what is left is the default. So it is for a problem for
+/// which all blocks of the space are too large.
 /// @throws UserError for a kernel that is none of those above.
 inline KernelDefinition in_small_space(KernelDefinition kernel) {
   if (kernel.name == "rope_norm")

@@ -47,7 +47,7 @@ struct GemmTma {
   bool store_tma;            // tiles leave through shared memory and TMA, else from registers
   bool programmatic;         // the launch may begin before the stream's previous one has ended
   GemmOperands operands = GemmOperands::two_bytes;
-  bool few_scales = false;  // scales of blocks have place for half of the stages, at least four
+  bool few_scales = false;  // room for the scales of half of the stages: at least 4 stages
 
   static constexpr int kResult = 2;  // bytes of an element of C
   constexpr int element() const {    // and of A and B

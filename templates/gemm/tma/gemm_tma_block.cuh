@@ -236,7 +236,7 @@ struct GemmTmaBody {
     for (int slice = 0; slice < slices + kFetchedStages; ++slice) {
       empty[stage.index].wait(stage.parity ^ 1);
       if (slice < slices) {
-        if constexpr (c.few_scales) {  // the slice whose scales were there, but for what is fetched
+        if constexpr (c.few_scales) {  // wait for the slice whose scales had this place
           const bool around = stage.index < c.scale_slots();
           const int before = stage.index + (around ? c.stages : 0) - c.scale_slots();
           empty[before].wait(stage.parity ^ around);
