@@ -78,7 +78,7 @@ struct RuntimeStatistics {
   std::size_t compiled = 0;  ///< instances that a compiler was asked for
   std::size_t tuned = 0;     ///< problems that were measured
   /// Launches of unprepared problems on the sealed runtime: those that got something else, and
-  /// those that failed with UnpreparedError.
+  /// those that were refused.
   std::size_t unprepared_served = 0, unprepared_refused = 0;
   std::size_t provisional = 0;     ///< captured launches that refresh() can exchange
   std::size_t capture_errors = 0;  ///< CaptureErrors that were thrown
