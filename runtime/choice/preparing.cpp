@@ -187,8 +187,8 @@ void TunedChoiceCore::launch_unprepared(Span problem, OnUnprepared what, Stream 
   const Contender* contender = nullptr;
   // What one rank launches in the place of another candidate, the others may not; and what a graph
   // has captured of a choice is not refreshed.
-  const bool captured = what != OnUnprepared::error && engine_->device()->capturing(stream);
-  const bool may_serve = what != OnUnprepared::error && !together_ && !captured;
+  const bool capturing = what != OnUnprepared::error && engine_->device()->capturing(stream);
+  const bool may_serve = what != OnUnprepared::error && !together_ && !capturing;
   for (std::size_t i = 0; i < contenders_.size() && !served && may_serve; ++i) {
     contender = contenders_[i].get();
     kernel = contender->kernel();
@@ -201,7 +201,7 @@ void TunedChoiceCore::launch_unprepared(Span problem, OnUnprepared what, Stream 
   }
   const bool first = notes_.add(problem);
   unprepared_.add(served != nullptr);
-  if (captured)
+  if (capturing)
     throw engine_->captures().counted(
         format("choice {} for {}: it was not prepared before the runtime was sealed, and nothing "
                "stands in for a choice while the stream is being captured",

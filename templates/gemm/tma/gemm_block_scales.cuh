@@ -15,7 +15,7 @@ namespace kiln::templates {
 /// With `pairs` (gemm_pairs.hpp) the elements along n are C's, of which gate and up have scales
 /// apart, one behind the other.
 template <GemmTma c, bool pairs>
-struct GemmTmaScales {
+struct GemmTmaScaleLayout {
   static constexpr int kKinds = pairs ? 2 : 1;
   static constexpr int kAlongM = c.scales_along_m();
   static constexpr int kAlongN = (c.swap ? c.block_m : c.block_n) / kKinds;  // elements
@@ -25,10 +25,10 @@ struct GemmTmaScales {
   static_assert(kBlocks * kKinds <= GemmTma::kMostScaleBlocks);
 };
 
-/// What a warp copies of the scales of a tile at (row, column), with scales_of its batch.
+/// A warp's copies of the scales of a tile at (row, column), with scales_of its batch.
 template <GemmTma c, bool pairs>
-class GemmTmaScaleCopy : GemmTmaScales<c, pairs> {
-  using Lies = GemmTmaScales<c, pairs>;
+class GemmTmaScaleCopy : GemmTmaScaleLayout<c, pairs> {
+  using Layout = GemmTmaScaleLayout<c, pairs>;
 
  public:
   template <class Scales, class Shape>
@@ -36,12 +36,12 @@ class GemmTmaScaleCopy : GemmTmaScales<c, pairs> {
                                               int column, int first_slice)
       : leading_(static_cast<unsigned>(scale_leading(scales.rows))) {
     const int lane = static_cast<int>(threadIdx.x) % 32, first_m = c.swap ? column : row;
-    const int first_n = (c.swap ? row : column) / Lies::kKinds;
+    const int first_n = (c.swap ? row : column) / Layout::kKinds;
     const int n = pairs ? static_cast<int>(shape.ldc) : shape.n;
     left_m_ = shape.m - first_m - lane;
     along_m_ = scales.a + first_slice * scale_leading(scales.rows) + first_m + lane;
-    const int block = min(first_n + lane / Lies::kKinds * kScaleBlock, n - 1) / kScaleBlock +
-                      lane % Lies::kKinds * scale_blocks(n);
+    const int block = min(first_n + lane / Layout::kKinds * kScaleBlock, n - 1) / kScaleBlock +
+                      lane % Layout::kKinds * scale_blocks(n);
     along_n_ = scales.b + static_cast<long long>(block) * scale_blocks(shape.k) + first_slice;
   }
   /// Starts to copy those of the next slice. Elements outside of A have 0, blocks outside of B the
@@ -49,11 +49,11 @@ class GemmTmaScaleCopy : GemmTmaScales<c, pairs> {
   __device__ __forceinline__ void copy(float* to) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-    for (int i = 0; i < Lies::kAlongM; i += 32)
-      if (Lies::kAlongM % 32 == 0 || i + lane < Lies::kAlongM)
+    for (int i = 0; i < Layout::kAlongM; i += 32)
+      if (Layout::kAlongM % 32 == 0 || i + lane < Layout::kAlongM)
         hopper::copy_word(to + i + lane, along_m_ + i, i < left_m_);
-    if (lane < Lies::kBlocks * Lies::kKinds)
-      hopper::copy_word(to + Lies::kAlongM + lane, along_n_, true);
+    if (lane < Layout::kBlocks * Layout::kKinds)
+      hopper::copy_word(to + Layout::kAlongM + lane, along_n_, true);
     along_m_ += leading_;
     ++along_n_;
   }
@@ -67,27 +67,27 @@ class GemmTmaScaleCopy : GemmTmaScales<c, pairs> {
 
 /// What a thread's sums of a slice are multiplied with (gemm_tma_block.cuh).
 template <GemmTma c, bool pairs = false>
-class GemmTmaFactors : GemmTmaScales<c, pairs> {
-  using Lies = GemmTmaScales<c, pairs>;
+class GemmTmaFactors : GemmTmaScaleLayout<c, pairs> {
+  using Layout = GemmTmaScaleLayout<c, pairs>;
 
  public:
   using Sums = float[c.block_n / 8][4];
   /// A slice's.
   struct Slice {
     float of_rows[c.row_tiles()][2];
-    float of_columns[c.swap ? c.block_n / 4 : Lies::kBlocks * Lies::kKinds];
+    float of_columns[c.swap ? c.block_n / 4 : Layout::kBlocks * Layout::kKinds];
   };
 
   /// Of a tile at (row, column), for the thread's warpgroup, which begins `first_row` behind it.
   __device__ __forceinline__ GemmTmaFactors(int row, int column, int first_row) {
     const int thread = static_cast<int>(threadIdx.x) % 128;
     of_row_ = first_row + thread / 32 * 16 + thread % 32 / 4;
-    in_block_ = (c.swap ? row : column) / Lies::kKinds % kScaleBlock;
+    in_block_ = (c.swap ? row : column) / Layout::kKinds % kScaleBlock;
   }
   /// Those of a slice, which lie at `scales` in shared memory.
   __device__ __forceinline__ void load(Slice& slice, const float* scales) const {
     const float* const along_m = scales;
-    const float* const along_n = scales + Lies::kAlongM;
+    const float* const along_n = scales + Layout::kAlongM;
 #pragma unroll
     for (int i = 0; i < c.row_tiles(); ++i)
 #pragma unroll
@@ -103,7 +103,7 @@ class GemmTmaFactors : GemmTmaScales<c, pairs> {
       }
     } else {
 #pragma unroll
-      for (int j = 0; j < Lies::kBlocks * Lies::kKinds; ++j) slice.of_columns[j] = along_n[j];
+      for (int j = 0; j < Layout::kBlocks * Layout::kKinds; ++j) slice.of_columns[j] = along_n[j];
     }
   }
   /// Adds the slice's products of the thread's `i`th tile of 64 rows, and of as many of 8 columns
@@ -134,12 +134,13 @@ class GemmTmaFactors : GemmTmaScales<c, pairs> {
   /// The factor of the thread's columns among the 8 that begin at 8 j.
   __device__ __forceinline__ float of_column(const Slice& slice, int j, int e) const {
     if constexpr (c.swap) return slice.of_columns[2 * j + e % 2];
-    const int kind = j % Lies::kKinds, group = j / Lies::kKinds * 8 / Lies::kGroup * Lies::kGroup;
+    const int kind = j % Layout::kKinds,
+              group = j / Layout::kKinds * 8 / Layout::kGroup * Layout::kGroup;
     float factor = slice.of_columns[kind];
 #pragma unroll
-    for (int block = 1; block < Lies::kBlocks; ++block)
+    for (int block = 1; block < Layout::kBlocks; ++block)
       if (in_block_ + group >= block * kScaleBlock)
-        factor = slice.of_columns[block * Lies::kKinds + kind];
+        factor = slice.of_columns[block * Layout::kKinds + kind];
     return factor;
   }
 };

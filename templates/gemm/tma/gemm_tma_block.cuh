@@ -60,7 +60,8 @@ struct GemmTmaBody {
   /// The barriers, before the block's threads meet.
   __device__ __forceinline__ void init_barriers() const {
     if (threadIdx.x < c.stages) {
-      full[threadIdx.x].init(c.scaled() ? 33 : 1);  // who copies operands, and a warp with scales
+      // One thread copies operands, and the 32 of a warp copy scales of blocks.
+      full[threadIdx.x].init(c.scaled() ? 33 : 1);
       empty[threadIdx.x].init(kTileThreads * kReleasing * (c.cluster_m + c.cluster_n - 1));
       hopper::publish_barriers();
     }

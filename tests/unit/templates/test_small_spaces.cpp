@@ -18,6 +18,11 @@ using namespace kiln::templates;
 
 namespace {
 
+struct NamedProblem {
+  const char* name;
+  Values problem;
+};
+
 DeviceInfo small_device(int capability, const char* arch) {
   DeviceInfo device;
   device.target = Target::parse(arch);
@@ -89,11 +94,7 @@ TEST_CASE("small spaces have 45, 108 and 216 configs, their defaults, and refuse
 TEST_CASE("a kernel in its small space searches that alone, and what it lists can be launched",
           "[templates]") {
   const Registry registry = shipped_kernels();
-  struct Named {
-    const char* name;
-    Values problem;
-  };
-  for (const auto& [name, problem] : {Named{"rope_norm", kRopeOfLlama},
+  for (const auto& [name, problem] : {NamedProblem{"rope_norm", kRopeOfLlama},
                                       {"gemm_gated_silu", kGatedOfLlama},
                                       {"gemm_gated_gelu_interleaved", kGatedOfLlama},
                                       {"gemm_gated_silu_fp8_tensor", kGatedOfLlama},
@@ -123,12 +124,8 @@ TEST_CASE("a kernel in its small space searches that alone, and what it lists ca
 TEST_CASE("where a small space has nothing for a problem, its kernel has its default alone",
           "[templates]") {
   const Registry registry = shipped_kernels();
-  struct Named {
-    const char* name;
-    Values problem;
-  };
   for (const auto& [name, problem] :
-       {Named{"gemm_gated_silu", {1, 14336, 4096}}, {"gemm_fp8", {16, 4096, 14336}}})
+       {NamedProblem{"gemm_gated_silu", {1, 14336, 4096}}, {"gemm_fp8", {16, 4096, 14336}}})
     for (const DeviceInfo& device : {small_device(80, "sm_80"), small_device(90, "sm_90a")}) {
       const KernelDefinition k = in_small_space(registry.make(name, "bf16"));
       CAPTURE(name, device.target.arch);
